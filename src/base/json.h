@@ -1,0 +1,83 @@
+/*
+ * Reading JSON with three states kept apart: a key that is absent, a key that is null, a key with a
+ * value. jansson does the parsing and the counting of references; this adds limits, the accessor set
+ * everybody uses, and checks of whole objects against a table of fields.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "base/error.h"
+
+static inline void json_decrefp(json_t **j)
+{
+	json_decref(*j);
+}
+#define _cleanup_json_ _cleanup_(json_decrefp)
+
+/*
+ * Parses hostile text: valid UTF-8, no NUL in strings, no duplicate keys, nesting at most
+ * JSON_MAX_DEPTH (checked before jansson recurses). Any value may be the root. NULL with err set.
+ */
+#define JSON_MAX_DEPTH 64
+json_t *json_parse(const char *text, size_t len, struct error *err);
+char *json_text(const json_t *value);		/* compact, key order kept; allocated; NULL -> "null" */
+/* Text with sorted keys: equal values give equal text whatever their key order. */
+char *json_canonical(const json_t *value);
+
+enum json_state { JSON_IS_ABSENT, JSON_IS_NULL, JSON_IS_VALUE };
+enum json_state json_state(const json_t *object, const char *key);
+
+/* Borrowed; NULL unless the key holds a string (or: a non-blank one). */
+const char *json_str(const json_t *object, const char *key);
+const char *json_str_nonblank(const json_t *object, const char *key);
+int64_t json_int(const json_t *object, const char *key, int64_t fallback);
+bool json_bool(const json_t *object, const char *key, bool fallback);
+json_t *json_object_at(const json_t *object, const char *key);	/* borrowed object or NULL */
+json_t *json_array_at(const json_t *object, const char *key);	/* borrowed array or NULL */
+
+/* Builders; each takes ownership of nothing and copies text. NULL text becomes JSON null. */
+void json_put_str(json_t *object, const char *key, const char *value);
+void json_put_int(json_t *object, const char *key, int64_t value);
+void json_put_bool(json_t *object, const char *key, bool value);
+void json_put_time(json_t *object, const char *key, int64_t ms);	/* ISO text; ms <= 0 -> null */
+void json_put_new(json_t *object, const char *key, json_t *value);	/* takes ownership; NULL -> null */
+void json_put_ref(json_t *object, const char *key, json_t *value);	/* shares; NULL -> null */
+char **json_to_strv(const json_t *array);	/* NULL unless an array of strings */
+json_t *json_from_strv(char *const *v);
+
+/*
+ * A schema is a table of fields, used to check bodies strictly (unknown keys refused), to document
+ * routes and to describe them to machines. Checking collects every issue, not only the first.
+ */
+enum field_type {
+	FIELD_STRING,	/* min/max: length in bytes after trimming if FIELD_TRIM */
+	FIELD_INT,
+	FIELD_BOOL,
+	FIELD_OBJECT,	/* any object, or `fields` if given */
+	FIELD_STRING_ARRAY, /* min/max: number of elements */
+	FIELD_STRING_MAP,
+	FIELD_UUID,
+	FIELD_ANY,
+};
+
+enum field_flags {
+	FIELD_REQUIRED = 1,
+	FIELD_NULLABLE = 2,
+	FIELD_NONBLANK = 4,	/* a string with something besides white space in it */
+};
+
+struct field {
+	const char *name;	/* NULL ends the table */
+	enum field_type type;
+	unsigned flags;
+	int64_t min, max;	/* both 0: the type's own limits */
+	const char *const *one_of;	/* NULL-terminated, or NULL */
+	const struct field *fields;	/* FIELD_OBJECT: strict nested table, or NULL for any object */
+	const char *summary;	/* one line for the documentation */
+};
+
+/* ERR_VALIDATION with details [{path, message}...]; body must be an object. */
+int fields_check(const struct field *fields, const json_t *body, struct error *err);
