@@ -14,8 +14,8 @@ struct buf {
 	char *data;
 	size_t len;
 	size_t cap;
-	size_t max;		/* 0: no limit */
-	bool overflow;		/* something did not fit and was dropped whole */
+	size_t max;    /* 0: no limit */
+	bool overflow; /* something did not fit and was dropped whole */
 };
 
 void buf_append(struct buf *b, const void *data, size_t len);
@@ -23,10 +23,10 @@ void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-void buf_reserve(struct buf *b, size_t extra);	/* room for extra more bytes behind len */
-void buf_consume(struct buf *b, size_t n);	/* drops n bytes from the front */
-void buf_reset(struct buf *b);			/* empty, keeps the memory */
-char *buf_steal(struct buf *b);			/* never NULL; the buffer is empty afterwards */
-const char *buf_str(const struct buf *b);	/* never NULL */
+void buf_reserve(struct buf *b, size_t extra); /* room for extra more bytes behind len */
+void buf_consume(struct buf *b, size_t n);     /* drops n bytes from the front */
+void buf_reset(struct buf *b);                 /* empty, keeps the memory */
+char *buf_steal(struct buf *b);                /* never NULL; the buffer is empty afterwards */
+const char *buf_str(const struct buf *b);      /* never NULL */
 void buf_free(struct buf *b);
 #define _cleanup_buf_ _cleanup_(buf_free)

@@ -1,9 +1,9 @@
 /*
  * The one clock. `clock_now` is civil time in milliseconds that never jumps while the program runs:
- * it is the wall clock read once at start, carried on by CLOCK_BOOTTIME. Deadlines and recorded times
- * therefore agree with each other whatever an operator or NTP does to the wall clock; the difference
- * is reported by clock_drift_ms so that it can be said aloud. A program started after the jump uses
- * the new time. Tests give a fake.
+ * it is the wall clock read once at start, carried on by CLOCK_BOOTTIME. Deadlines and recorded
+ * times therefore agree with each other whatever an operator or NTP does to the wall clock; the
+ * difference is reported by clock_drift_ms so that it can be said aloud. A program started after
+ * the jump uses the new time. Tests give a fake.
  */
 #pragma once
 
@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 struct clock {
-	int64_t (*now_ms)(struct clock *);	/* civil time, steady */
-	int64_t (*mono_ms)(struct clock *);	/* CLOCK_BOOTTIME, for deadlines inside the process */
-	int64_t (*drift_ms)(struct clock *);	/* wall clock minus now_ms */
+	int64_t (*now_ms)(struct clock *);   /* civil time, steady */
+	int64_t (*mono_ms)(struct clock *);  /* CLOCK_BOOTTIME, for deadlines inside the process */
+	int64_t (*drift_ms)(struct clock *); /* wall clock minus now_ms */
 	int64_t offset_ms;
 };
 
@@ -35,7 +35,8 @@ struct fake_clock {
 void clock_init_fake(struct fake_clock *fake, int64_t start_ms);
 void clock_fake_advance(struct fake_clock *fake, int64_t ms);
 
-/* Milliseconds left until a clock_mono deadline, for poll(): 0..INT_MAX; deadline < 0 means none -> -1. */
+/* Milliseconds left until a clock_mono deadline, for poll(): 0..INT_MAX; deadline < 0 means none ->
+ * -1. */
 int clock_poll_timeout(struct clock *c, int64_t deadline_mono_ms);
 
 #define TIME_ISO_SIZE 32

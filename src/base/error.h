@@ -1,8 +1,8 @@
 /*
- * Errors: functions that can fail return 0 or a negative int and fill one `struct error`, always the
- * last parameter. The error is written once, where the cause is known, and wrapped with context on
- * the way up. `code` is stable and what programs look at; `message` is for people and never carries
- * a secret. `err` may be NULL everywhere.
+ * Errors: functions that can fail return 0 or a negative int and fill one `struct error`, always
+ * the last parameter. The error is written once, where the cause is known, and wrapped with context
+ * on the way up. `code` is stable and what programs look at; `message` is for people and never
+ * carries a secret. `err` may be NULL everywhere.
  *
  * ERROR_CODES is the one table of codes: C name, wire string, HTTP status.
  */
@@ -74,13 +74,13 @@ enum error_code {
 #define X(name, wire, http) name,
 	ERROR_CODES(X)
 #undef X
-	ERR_COUNT
+		ERR_COUNT
 };
 
 struct error {
 	enum error_code code;
 	char message[512];
-	char *details;		/* JSON text or NULL; owned, see error_clear */
+	char *details; /* JSON text or NULL; owned, see error_clear */
 };
 
 /* Each fills `err` (replacing what was there) and returns -1, so that callers can `return` it. */
@@ -103,5 +103,5 @@ void error_move(struct error *to, struct error *from);
 #define _cleanup_error_ _cleanup_(error_clear)
 
 const char *error_code_name(enum error_code code);
-enum error_code error_code_from_name(const char *name);	/* ERR_INTERNAL when unknown */
+enum error_code error_code_from_name(const char *name); /* ERR_INTERNAL when unknown */
 int error_http_status(enum error_code code);

@@ -1,9 +1,10 @@
 /*
  * The fault seam. Wrappers around everything that can be interrupted (a database write, a provider
- * call, a keeper verb, a channel send) own a point before and a point after the act. BERTH_FAULT arms
- * points by name:
+ * call, a keeper verb, a channel send) own a point before and a point after the act. BERTH_FAULT
+ * arms points by name:
  *
- *     BERTH_FAULT=point:action[,point:action...]      point may end in @N: only the Nth hit (from 1)
+ *     BERTH_FAULT=point:action[,point:action...]      point may end in @N: only the Nth hit (from
+ * 1)
  *
  *     kill    SIGKILL to this process        error   the wrapper fails with ERR_FAULT
  *     hang    blocks the calling thread      skip    the guarded check is left out (fences only)
@@ -47,4 +48,4 @@ bool fault_skips(const struct fault_point *point);
 	})
 
 size_t fault_count(void);
-const char *fault_name(size_t index);	/* sorted, unique */
+const char *fault_name(size_t index); /* sorted, unique */

@@ -26,22 +26,26 @@ static inline int steal_fd(int *fd)
 	return v;
 }
 
-int fd_write_all(int fd, const void *data, size_t len, struct error *err);	/* retries EINTR, short writes */
+int fd_write_all(int fd, const void *data, size_t len,
+		 struct error *err); /* retries EINTR, short writes */
 int fd_pwrite_all(int fd, const void *data, size_t len, off_t offset, struct error *err);
-int fd_read_all(int fd, struct buf *out, size_t max, struct error *err);	/* more than max: ERR_TOO_LARGE */
+int fd_read_all(int fd, struct buf *out, size_t max,
+		struct error *err); /* more than max: ERR_TOO_LARGE */
 int fd_set_nonblock(int fd, bool on, struct error *err);
 int fd_sync(int fd, struct error *err);
 
 /* Paths are relative to dirfd (AT_FDCWD allowed). */
 int file_read(int dirfd, const char *path, struct buf *out, size_t max, struct error *err);
-/* tmp + fsync + rename + fsync of the directory: after a crash the old or the new content is there. */
-int file_replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode, struct error *err);
+/* tmp + fsync + rename + fsync of the directory: after a crash the old or the new content is there.
+ */
+int file_replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
+		 struct error *err);
 int dir_open(int dirfd, const char *path, int *fd, struct error *err);
-int dir_make(int dirfd, const char *path, mode_t mode, struct error *err);	/* mkdir -p */
+int dir_make(int dirfd, const char *path, mode_t mode, struct error *err); /* mkdir -p */
 int dir_sync(int dirfd, struct error *err);
 /* rm -rf beneath dirfd without following links or leaving the file system; absence is success. */
 int dir_remove_tree(int dirfd, const char *name, struct error *err);
-int64_t dir_free_bytes(int dirfd);		/* -1 when unknown */
+int64_t dir_free_bytes(int dirfd); /* -1 when unknown */
 
 /* An eventfd used as a latch that many threads may poll. */
 int latch_new(struct error *err);

@@ -1,7 +1,7 @@
 /*
  * Reading JSON with three states kept apart: a key that is absent, a key that is null, a key with a
- * value. jansson does the parsing and the counting of references; this adds limits, the accessor set
- * everybody uses, and checks of whole objects against a table of fields.
+ * value. jansson does the parsing and the counting of references; this adds limits, the accessor
+ * set everybody uses, and checks of whole objects against a table of fields.
  */
 #pragma once
 
@@ -23,7 +23,7 @@ static inline void json_decrefp(json_t **j)
  */
 #define JSON_MAX_DEPTH 64
 json_t *json_parse(const char *text, size_t len, struct error *err);
-char *json_text(const json_t *value);		/* compact, key order kept; allocated; NULL -> "null" */
+char *json_text(const json_t *value); /* compact, key order kept; allocated; NULL -> "null" */
 /* Text with sorted keys: equal values give equal text whatever their key order. */
 char *json_canonical(const json_t *value);
 
@@ -35,17 +35,18 @@ const char *json_str(const json_t *object, const char *key);
 const char *json_str_nonblank(const json_t *object, const char *key);
 int64_t json_int(const json_t *object, const char *key, int64_t fallback);
 bool json_bool(const json_t *object, const char *key, bool fallback);
-json_t *json_object_at(const json_t *object, const char *key);	/* borrowed object or NULL */
-json_t *json_array_at(const json_t *object, const char *key);	/* borrowed array or NULL */
+json_t *json_object_at(const json_t *object, const char *key); /* borrowed object or NULL */
+json_t *json_array_at(const json_t *object, const char *key);  /* borrowed array or NULL */
 
 /* Builders; each takes ownership of nothing and copies text. NULL text becomes JSON null. */
 void json_put_str(json_t *object, const char *key, const char *value);
 void json_put_int(json_t *object, const char *key, int64_t value);
 void json_put_bool(json_t *object, const char *key, bool value);
-void json_put_time(json_t *object, const char *key, int64_t ms);	/* ISO text; ms <= 0 -> null */
-void json_put_new(json_t *object, const char *key, json_t *value);	/* takes ownership; NULL -> null */
-void json_put_ref(json_t *object, const char *key, json_t *value);	/* shares; NULL -> null */
-char **json_to_strv(const json_t *array);	/* NULL unless an array of strings */
+void json_put_time(json_t *object, const char *key, int64_t ms); /* ISO text; ms <= 0 -> null */
+void json_put_new(json_t *object, const char *key,
+		  json_t *value); /* takes ownership; NULL -> null */
+void json_put_ref(json_t *object, const char *key, json_t *value); /* shares; NULL -> null */
+char **json_to_strv(const json_t *array); /* NULL unless an array of strings */
 json_t *json_from_strv(char *const *v);
 
 /*
@@ -53,10 +54,10 @@ json_t *json_from_strv(char *const *v);
  * routes and to describe them to machines. Checking collects every issue, not only the first.
  */
 enum field_type {
-	FIELD_STRING,	/* min/max: length in bytes after trimming if FIELD_TRIM */
+	FIELD_STRING, /* min/max: length in bytes after trimming if FIELD_TRIM */
 	FIELD_INT,
 	FIELD_BOOL,
-	FIELD_OBJECT,	/* any object, or `fields` if given */
+	FIELD_OBJECT,       /* any object, or `fields` if given */
 	FIELD_STRING_ARRAY, /* min/max: number of elements */
 	FIELD_STRING_MAP,
 	FIELD_UUID,
@@ -66,17 +67,17 @@ enum field_type {
 enum field_flags {
 	FIELD_REQUIRED = 1,
 	FIELD_NULLABLE = 2,
-	FIELD_NONBLANK = 4,	/* a string with something besides white space in it */
+	FIELD_NONBLANK = 4, /* a string with something besides white space in it */
 };
 
 struct field {
-	const char *name;	/* NULL ends the table */
+	const char *name; /* NULL ends the table */
 	enum field_type type;
 	unsigned flags;
-	int64_t min, max;	/* both 0: the type's own limits */
-	const char *const *one_of;	/* NULL-terminated, or NULL */
-	const struct field *fields;	/* FIELD_OBJECT: strict nested table, or NULL for any object */
-	const char *summary;	/* one line for the documentation */
+	int64_t min, max;           /* both 0: the type's own limits */
+	const char *const *one_of;  /* NULL-terminated, or NULL */
+	const struct field *fields; /* FIELD_OBJECT: strict nested table, or NULL for any object */
+	const char *summary;        /* one line for the documentation */
 };
 
 /* ERR_VALIDATION with details [{path, message}...]; body must be an object. */

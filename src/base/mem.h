@@ -14,7 +14,7 @@ void *xmalloc(size_t size);
 void *xcalloc(size_t count, size_t size);
 void *xrealloc(void *ptr, size_t size);
 void *xreallocarray(void *ptr, size_t count, size_t size);
-char *xstrdup(const char *s);			/* NULL in, NULL out */
+char *xstrdup(const char *s); /* NULL in, NULL out */
 char *xstrndup(const char *s, size_t n);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -30,7 +30,8 @@ static inline void free_ptr(void *p)
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 #define _cleanup_free_ _cleanup_(free_ptr)
 
-/* Moves ownership out of a variable, leaving NULL behind: the cleanup attribute then does nothing. */
+/* Moves ownership out of a variable, leaving NULL behind: the cleanup attribute then does nothing.
+ */
 #define steal(ptr)                                                                                 \
 	({                                                                                         \
 		__typeof__(ptr) *_p = &(ptr);                                                      \
@@ -47,7 +48,7 @@ static inline void free_ptr(void *p)
 char **strv_copy(char *const *v);
 void strv_free(char **v);
 size_t strv_len(char *const *v);
-void strv_push(char ***v, char *s);		/* takes ownership of s */
+void strv_push(char ***v, char *s); /* takes ownership of s */
 static inline void strv_freep(char ***v)
 {
 	strv_free(*v);

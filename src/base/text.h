@@ -1,5 +1,6 @@
 /*
- * Questions about text: validity, trimming, numbers, encodings. Nothing here allocates unless it says so.
+ * Questions about text: validity, trimming, numbers, encodings. Nothing here allocates unless it
+ * says so.
  */
 #pragma once
 
@@ -9,14 +10,15 @@
 #include "base/buf.h"
 
 #define streq(a, b) (strcmp((a), (b)) == 0)
-bool str_equal(const char *a, const char *b);	/* NULL equals only NULL */
+bool str_equal(const char *a, const char *b); /* NULL equals only NULL */
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 
-/* Length of s without surrounding Unicode white space (as JavaScript's trim); *start is where it begins. */
+/* Length of s without surrounding Unicode white space (as JavaScript's trim); *start is where it
+ * begins. */
 size_t str_trim(const char *s, const char **start);
-char *str_trimmed(const char *s);		/* allocated */
-bool str_blank(const char *s);			/* NULL, empty or only white space */
+char *str_trimmed(const char *s); /* allocated */
+bool str_blank(const char *s);    /* NULL, empty or only white space */
 
 bool utf8_valid(const char *s, size_t len);
 /* Bytes at the end of [s, s+len) that begin a character which is not complete yet: 0..3. */
@@ -30,6 +32,6 @@ bool parse_duration_ms(const char *s, int64_t *out);
 void format_duration(int64_t ms, char *out, size_t size);
 
 void base64_encode(struct buf *out, const void *data, size_t len);
-bool base64_decode(struct buf *out, const char *s, size_t len);	/* strict, with padding */
-void hex_encode(char *out, const void *data, size_t len);	/* writes 2*len+1 bytes */
-bool hex_decode(void *out, const char *hex, size_t out_len);	/* wants exactly 2*out_len digits */
+bool base64_decode(struct buf *out, const char *s, size_t len); /* strict, with padding */
+void hex_encode(char *out, const void *data, size_t len);       /* writes 2*len+1 bytes */
+bool hex_decode(void *out, const char *hex, size_t out_len);    /* wants exactly 2*out_len digits */

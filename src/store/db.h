@@ -1,24 +1,25 @@
 /*
  * The database: one vocabulary over SQLite (embedded) and PostgreSQL (several nodes).
  *
- * Writing. `DB_WRITE(db, "label", fn, arg, err)` runs fn inside one transaction. fn may run more than
- * once (a group commit that is redone, a serialization retry), so it is free of side effects apart
- * from tx_* calls and from filling `arg` afresh; effects start after DB_WRITE returned 0, when the
- * transaction is durable. fn returning negative rolls its own work back and nobody else's.
+ * Writing. `DB_WRITE(db, "label", fn, arg, err)` runs fn inside one transaction. fn may run more
+ * than once (a group commit that is redone, a serialization retry), so it is free of side effects
+ * apart from tx_* calls and from filling `arg` afresh; effects start after DB_WRITE returned 0,
+ * when the transaction is durable. fn returning negative rolls its own work back and nobody else's.
  * SQLite: all jobs go to one writer thread that commits whatever is queued together, each job in a
  * savepoint; PostgreSQL: one SERIALIZABLE transaction per job on a pooled connection, retried on
  * 40001 and 40P01.
  *
  * Reading. `db_read` runs fn on a pooled read-only snapshot, concurrently with the writer.
  *
- * SQL. Every statement is one text for both engines, declared with SQL(IDENT, "text") at file scope;
- * declaring registers it, and the checks prepare all of them on a real PostgreSQL. Rules: parameters
- * $1..$n are CAST where PostgreSQL cannot infer a type; ids TEXT, times BIGINT milliseconds, booleans
- * BIGINT 0/1, JSON as TEXT that SQL never looks into; explicit NULLS order; a claim repeats its
- * predicate outside the MATERIALIZED CTE; no table alias in RETURNING; no data-changing CTE.
+ * SQL. Every statement is one text for both engines, declared with SQL(IDENT, "text") at file
+ * scope; declaring registers it, and the checks prepare all of them on a real PostgreSQL. Rules:
+ * parameters $1..$n are CAST where PostgreSQL cannot infer a type; ids TEXT, times BIGINT
+ * milliseconds, booleans BIGINT 0/1, JSON as TEXT that SQL never looks into; explicit NULLS order;
+ * a claim repeats its predicate outside the MATERIALIZED CTE; no table alias in RETURNING; no
+ * data-changing CTE.
  *
- * Errors: ERR_DB_CONSTRAINT (unique or foreign key; the message names what), ERR_DB_BUSY, ERR_DISK_FULL,
- * ERR_DB otherwise. No lock may be held and no blocking call made inside fn.
+ * Errors: ERR_DB_CONSTRAINT (unique or foreign key; the message names what), ERR_DB_BUSY,
+ * ERR_DISK_FULL, ERR_DB otherwise. No lock may be held and no blocking call made inside fn.
  */
 #pragma once
 
@@ -37,15 +38,16 @@ struct sql {
 
 #define SQL(ident, sql_text)                                                                       \
 	static const struct sql ident = { #ident, sql_text };                                      \
-	static const struct sql *const ident##_ref                                                 \
-		__attribute__((used, section("berth_sql"))) = &ident
+	static const struct sql *const ident##_ref __attribute__((used, section("berth_sql"))) =   \
+		&ident
 
 struct db_options {
-	const char *path;		/* SQLite file; NULL when url is given */
-	const char *url;		/* postgres://... ; NULL for SQLite */
-	int readers;			/* pooled read connections; 0: a sensible default */
-	int busy_timeout_ms;		/* how long to wait for a foreign lock; 0: 5000 */
-	const char *backup_dir;		/* SQLite: where the copy made before a migration goes; NULL: beside path */
+	const char *path;       /* SQLite file; NULL when url is given */
+	const char *url;        /* postgres://... ; NULL for SQLite */
+	int readers;            /* pooled read connections; 0: a sensible default */
+	int busy_timeout_ms;    /* how long to wait for a foreign lock; 0: 5000 */
+	const char *backup_dir; /* SQLite: where the copy made before a migration goes; NULL: beside
+				   path */
 };
 
 /*
@@ -53,7 +55,7 @@ struct db_options {
  * this program is ERR_DB_SCHEMA and nothing is touched; a corrupt file is ERR_DB saying what to do.
  */
 int db_open(struct db **db, const struct db_options *options, struct error *err);
-void db_close(struct db *db);			/* waits for queued jobs; NULL is fine */
+void db_close(struct db *db); /* waits for queued jobs; NULL is fine */
 static inline void db_closep(struct db **db)
 {
 	db_close(*db);
@@ -64,8 +66,8 @@ bool db_is_postgres(const struct db *db);
 typedef int db_fn(struct tx *tx, void *arg, struct error *err);
 
 struct db_write_points {
-	const struct fault_point *before;	/* nothing written yet */
-	const struct fault_point *after;	/* committed, the caller does not know yet */
+	const struct fault_point *before; /* nothing written yet */
+	const struct fault_point *after;  /* committed, the caller does not know yet */
 };
 int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, void *arg,
 		struct error *err);
@@ -78,7 +80,8 @@ int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, 
 	})
 int db_read(struct db *db, db_fn *fn, void *arg, struct error *err);
 
-/* A consistent copy of a SQLite database while it is in use; refused for PostgreSQL with the right command. */
+/* A consistent copy of a SQLite database while it is in use; refused for PostgreSQL with the right
+ * command. */
 int db_backup(struct db *db, const char *to_path, struct error *err);
 /* Round trip to the engine, for health. */
 int db_ping(struct db *db, struct error *err);
@@ -89,13 +92,15 @@ struct bind {
 	const char *text;
 	int64_t number;
 };
-#define B_TEXT(s) ((struct bind){ .type = BIND_TEXT, .text = (s) })	/* NULL binds NULL */
-#define B_ID(s) ((struct bind){ .type = BIND_TEXT, .text = (s)[0] ? (s) : NULL }) /* "" binds NULL */
+#define B_TEXT(s) ((struct bind){ .type = BIND_TEXT, .text = (s) }) /* NULL binds NULL */
+#define B_ID(s)                                                                                    \
+	((struct bind){ .type = BIND_TEXT, .text = (s)[0] ? (s) : NULL }) /* "" binds NULL */
 #define B_INT(n) ((struct bind){ .type = BIND_INT, .number = (n) })
-#define B_TIME(n) ((struct bind){ .type = (n) > 0 ? BIND_INT : BIND_NULL, .number = (n) }) /* 0 is NULL */
+#define B_TIME(n)                                                                                  \
+	((struct bind){ .type = (n) > 0 ? BIND_INT : BIND_NULL, .number = (n) }) /* 0 is NULL */
 #define B_BOOL(b) B_INT((b) ? 1 : 0)
 #define B_NULL ((struct bind){ .type = BIND_NULL })
-#define B_ARRAY_(...) ((const struct bind[]){ __VA_ARGS__ __VA_OPT__(, ) { .type = BIND_END } })
+#define B_ARRAY_(...) ((const struct bind[]){ __VA_ARGS__ __VA_OPT__(, ){ .type = BIND_END } })
 
 /* Runs a statement to its end. Returns the number of rows changed (or returned), or -1. */
 #define tx_exec(tx, sql, err, ...) tx_exec_((tx), (sql), B_ARRAY_(__VA_ARGS__), (err))
@@ -117,12 +122,12 @@ struct cursor {
 	tx_query_((tx), (cursor), (sql), B_ARRAY_(__VA_ARGS__), (err))
 int tx_query_(struct tx *tx, struct cursor *cursor, const struct sql *sql, const struct bind *binds,
 	      struct error *err);
-int cursor_next(struct cursor *cursor, struct error *err);	/* 1 row, 0 end, -1 error */
+int cursor_next(struct cursor *cursor, struct error *err); /* 1 row, 0 end, -1 error */
 void cursor_close(struct cursor *cursor);
 #define _cleanup_cursor_ _cleanup_(cursor_close)
 bool col_is_null(struct cursor *cursor, int column);
-const char *col_text(struct cursor *cursor, int column);	/* NULL for NULL */
-int64_t col_int(struct cursor *cursor, int column);		/* 0 for NULL */
+const char *col_text(struct cursor *cursor, int column); /* NULL for NULL */
+int64_t col_int(struct cursor *cursor, int column);      /* 0 for NULL */
 
 /* The registry. */
 size_t sql_count(void);

@@ -1,0 +1,133 @@
+/*
+ * A driver reaches places. All calls may block until their deadline; none may hold a lock or a
+ * transaction; none writes rows: only lease/ does.
+ *
+ * Drivers form a table given to whoever needs one, so tests can give another. Choosing: to acquire,
+ * by the environment's driver; for everything else by the driver recorded on the place.
+ */
+#pragma once
+
+#include "provider/provider.h"
+#include "record/environment.h"
+#include "record/place.h"
+
+/* What drivers need of the server; filled once in main. */
+struct driver_host {
+	struct provider_host *providers;
+	struct executor *executor;
+	struct clock *clock;
+	const char *home_path; /* where local commands without a directory run */
+};
+
+struct place_request {
+	const struct environment *environment;
+	const json_t *config; /* runtime config: secrets resolved; never stored */
+	const char *lease_id, *run_id, *issue_id, *agent_id, *workspace_id; /* NULL for none */
+	const char *workspace_mode;                                         /* NULL for none */
+	int64_t deadline_ms;
+};
+
+/* What acquire or resume brought; the caller puts it on the place row. */
+struct place_grant {
+	char *provider;      /* "local", "fake", ... */
+	char *provider_ref;  /* unique name, also when the wire shows null */
+	bool ref_is_private; /* providerLeaseId stays null on the wire (local) */
+	json_t *metadata;
+	int64_t expires_at;
+	enum fencing fencing;
+	bool discoverable;
+};
+void place_grant_clear(struct place_grant *grant);
+
+/* What a driver makes of spec 01 E.5: where the workspace is. */
+struct place_workspace {
+	const char *local_path, *remote_path, *mode; /* NULL for none */
+	const json_t *request;                       /* workspaceRealizationRequest */
+};
+struct place_realization {
+	char *cwd;
+	json_t *metadata; /* {workspaceRealization: record}, or NULL */
+};
+void place_realization_clear(struct place_realization *realization);
+
+struct driver {
+	enum driver_kind kind;
+	/* Stored form of a config: typed, defaulted, strict. `saving` refuses what may only be
+	 * probed. */
+	json_t *(*normalize)(struct driver_host *host, const json_t *config, bool saving,
+			     struct error *err);
+	int (*probe)(struct driver_host *host, const struct environment *environment,
+		     struct probe *out, struct error *err);
+	/* Provider name and unique ref acquire will use: written in the intent. Allocated. */
+	int (*name)(struct driver_host *host, const struct place_request *request, char **provider,
+		    char **provider_ref, struct error *err);
+	bool (*reuses)(const struct environment *environment); /* config asks for reusable places */
+	int (*acquire)(struct driver_host *host, const struct place_request *request,
+		       struct place_grant *out, struct error *err);
+	int (*resume)(struct driver_host *host, const struct place_request *request,
+		      const struct place *place, struct place_grant *out,
+		      struct error *err); /* as provider */
+	int (*release)(struct driver_host *host, const struct place *place, const char *status,
+		       struct error *err);
+	int (*destroy)(struct driver_host *host, const struct place *place, struct error *err);
+	/* Every ref the driver knows to exist for one provider; for reconcile. NULL: not
+	 * discoverable. */
+	int (*inventory)(struct driver_host *host, const char *provider,
+			 struct provider_inventory *out, struct error *err);
+	int (*realize)(struct driver_host *host, const struct place *place, const char *lease_id,
+		       const struct place_workspace *workspace, struct place_realization *out,
+		       struct error *err);
+	int (*start)(struct driver_host *host, const struct place *place,
+		     const struct exec_spec *spec, struct exec **exec, struct error *err);
+	int (*stop)(struct driver_host *host, const struct place *place, int64_t wait_ms,
+		    struct error *err);
+};
+
+extern const struct driver DRIVER_LOCAL_HOST, DRIVER_SANDBOX_PROVIDER;
+/* Config is validated and stored; using them is ERR_UNSUPPORTED_ENV until they can be reached. */
+extern const struct driver DRIVER_SSH_CONFIG, DRIVER_PLUGIN_CONFIG;
+
+struct drivers {
+	struct driver_host *host;
+	const struct driver *const *table; /* NULL-terminated; the last of a kind wins */
+};
+extern const struct driver *const DRIVERS_DEFAULT[];
+
+/* `Environment driver "<key>" is not registered in the environment runtime yet.` */
+const struct driver *drivers_require(const struct drivers *drivers, enum driver_kind kind,
+				     struct error *err);
+/*
+ * The wrappers everybody calls: they pick the driver, own the fault points
+ * `driver.<op>.before/after`, and refuse an operation the driver lacks with ERR_UNSUPPORTED_ENV
+ * (`driver "<key>" does not support <operation>`).
+ */
+json_t *driver_normalize(const struct drivers *d, enum driver_kind kind, const json_t *config,
+			 bool saving, struct error *err);
+int driver_probe(const struct drivers *d, const struct environment *environment, struct probe *out,
+		 struct error *err);
+int driver_name_place(const struct drivers *d, const struct place_request *request, char **provider,
+		      char **provider_ref, struct error *err);
+bool driver_reuses(const struct drivers *d, const struct environment *environment);
+int driver_acquire(const struct drivers *d, const struct place_request *request,
+		   struct place_grant *out, struct error *err);
+int driver_resume(const struct drivers *d, const struct place_request *request,
+		  const struct place *place, struct place_grant *out, struct error *err);
+int driver_release(const struct drivers *d, const struct place *place, const char *status,
+		   struct error *err);
+int driver_destroy(const struct drivers *d, const struct place *place, struct error *err);
+int driver_inventory(const struct drivers *d, enum driver_kind kind, const char *provider,
+		     struct provider_inventory *out,
+		     struct error *err); /* 1: listed, 0: not discoverable */
+int driver_realize(const struct drivers *d, const struct place *place, const char *lease_id,
+		   const struct place_workspace *workspace, struct place_realization *out,
+		   struct error *err);
+int driver_start(const struct drivers *d, const struct place *place, const struct exec_spec *spec,
+		 struct exec **exec, struct error *err);
+int driver_stop(const struct drivers *d, const struct place *place, int64_t wait_ms,
+		struct error *err);
+
+/* The realization record of spec 01 E.5 from the request in workspace->request (or a synthetic
+ * one). */
+json_t *realization_record(const struct place *place, const char *lease_id,
+			   const struct place_workspace *workspace,
+			   const json_t *provider_metadata);

@@ -1,0 +1,131 @@
+/*
+ * The HTTP server: libmicrohttpd, one thread per connection, one route table. Handlers run blocking
+ * on the connection's thread; everything they are given has been checked: the raw URI is decoded by
+ * our own parser into segments, Host and Origin are ours, the peer is trusted or refused, the body
+ * is within its limit, valid JSON and within the route's table of fields.
+ *
+ * Errors travel as {error, code, details?} with the status of base/error.h.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/clock.h"
+#include "base/json.h"
+#include "record/record.h"
+
+#define HTTP_MAX_SEGMENTS 12
+#define HTTP_MAX_BODY (4 << 20)
+
+enum http_method { HTTP_GET = 1, HTTP_POST = 2, HTTP_PUT = 4, HTTP_PATCH = 8, HTTP_DELETE = 16 };
+
+struct http_connection; /* the transport below a request */
+
+struct request {
+	enum http_method method;
+	char id[ID_SIZE]; /* request id, also in the X-Request-Id answer header */
+	struct actor actor;
+	const struct route *route;
+	const char *param[4]; /* values of the :names in the route's path, in order */
+	json_t *body;         /* object, or NULL when the route takes none or none was sent */
+	const char *raw_body; /* exactly what was sent; "" when none */
+	size_t raw_body_len;
+	const char *idempotency_key; /* NULL for none */
+	const char *accept;          /* NULL for none */
+	struct http_connection *connection;
+};
+/* Decoded query value, or NULL; a query key the route does not list was refused already. */
+const char *request_query(const struct request *request, const char *key);
+/* Integer query value within [min, max]; absent gives fallback; else ERR_VALIDATION. */
+int request_query_int(const struct request *request, const char *key, int64_t min, int64_t max,
+		      int64_t fallback, int64_t *out, struct error *err);
+bool request_query_flag(const struct request *request, const char *key,
+			bool fallback); /* 0|1|true|false */
+
+/* Streams pull: `next` fills buf, may block in stream_wait, returns bytes, 0 at the end, -1 to
+ * break off. */
+struct stream {
+	ssize_t (*next)(void *arg, struct http_connection *connection, char *buf, size_t max);
+	void (*close)(void *arg);
+	void *arg;
+};
+enum stream_event { STREAM_READY, STREAM_TIMEOUT, STREAM_GONE };
+/* Waits for fd to become readable, the client to go (or the server to stop), or the time to pass.
+ */
+enum stream_event stream_wait(struct http_connection *connection, int fd, int timeout_ms);
+
+struct response {
+	int status;               /* 0: 200 */
+	json_t *json;             /* owned */
+	char *text;               /* owned; already encoded JSON (replays) or with content_type */
+	const char *content_type; /* static; NULL: application/json */
+	struct stream stream;     /* used when stream.next is set */
+	char header_name[2][40];  /* up to two more headers */
+	char header_value[2][160];
+};
+void response_json(struct response *response, int status, json_t *json); /* takes ownership */
+void response_stream(struct response *response, const char *content_type,
+		     const struct stream *stream);
+
+typedef int route_fn(void *server, struct request *request, struct response *response,
+		     struct error *err);
+
+enum route_flags {
+	ROUTE_IDEMPOTENT_KEY = 1, /* honours Idempotency-Key (the handler does it) */
+	ROUTE_GATE = 2,           /* may be called from a place through the gate */
+	ROUTE_NO_BODY_OK = 4,     /* a POST/PATCH without a body counts as {} */
+	ROUTE_PUBLIC = 8,         /* needs no trust (health) */
+	ROUTE_STREAM = 16,        /* answers with a stream; never compressed, no length */
+};
+
+struct route {
+	enum http_method method;
+	const char *path; /* "/api/environments/:id" */
+	const char
+		*scope; /* "company", "instance", "public": for documentation and later for roles */
+	unsigned flags;
+	const struct field *body; /* NULL: no body allowed */
+	const struct field
+		*query; /* NULL: no query allowed; FIELD_STRING / FIELD_INT / FIELD_BOOL */
+	route_fn *run;
+	const char *summary;
+};
+
+struct http_options {
+	const char *listen; /* "127.0.0.1:7411"; port 0 picks one; NULL: none */
+	int unix_fd;        /* listening unix socket; -1: none */
+	const struct route *const
+		*tables; /* NULL-terminated list of tables, each ended by path NULL */
+	void *server;    /* passed to handlers */
+	struct clock *clock;
+	int max_connections; /* 0: 4096 */
+	int max_per_peer;    /* per client address over TCP; 0: 3000 */
+	int64_t max_body;    /* 0: HTTP_MAX_BODY */
+	const char *const
+		*allowed_hosts; /* besides localhost names and loopback addresses; may be NULL */
+};
+struct http;
+int http_start(const struct http_options *options, struct http **http, struct error *err);
+int http_port(const struct http *http); /* the TCP port in use, 0 for none */
+size_t http_connections(const struct http *http);
+int64_t http_idle_since(
+	const struct http *http); /* clock_mono of the last request's end; 0: busy now */
+/* Stops accepting, wakes streams, waits for handlers; bounded by wait_ms, then closes the rest. */
+void http_stop(struct http *http, int64_t wait_ms);
+
+/*
+ * The URL parser, separate for fuzzing: raw path and query of the request line. Refuses
+ * (ERR_BAD_PATH) NUL, encoded slashes and dots-only segments, bad escapes, invalid UTF-8, empty
+ * segments, too many segments.
+ */
+struct url {
+	char *segment[HTTP_MAX_SEGMENTS];
+	size_t segments;
+	char *query_key[16], *query_value[16];
+	size_t queries;
+};
+int url_parse(const char *raw, struct url *out, struct error *err);
+void url_clear(struct url *url);
+/* The body reader's last step, separate for fuzzing: bytes to a checked object. */
+json_t *body_parse(const char *data, size_t len, const struct field *fields, struct error *err);

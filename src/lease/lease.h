@@ -1,0 +1,132 @@
+/*
+ * Places and leases: never two holders, never a leak. The life of a lease is drawn in lease.c, that
+ * of a place in place.c.
+ *
+ * Every change that something outside depends on is written before the act (an intent, a state) and
+ * completed after it; whatever crashes in between is found by recovery and finished or undone.
+ * Calls block; they are safe from any thread. Fencing: a caller's `generation` must be the place's
+ * present one, else ERR_STALE_GENERATION.
+ */
+#pragma once
+
+#include "driver/driver.h"
+#include "record/activity.h"
+
+struct lease {
+	char id[ID_SIZE], company_id[ID_SIZE], environment_id[ID_SIZE], place_id[ID_SIZE];
+	char workspace_id[ID_SIZE], issue_id[ID_SIZE], agent_id[ID_SIZE], run_id[ID_SIZE];
+	int64_t generation;
+	enum lease_status status;
+	enum lease_status final_status; /* meaningful while status is pending_cleanup */
+	enum lease_policy policy;
+	char *provider, *provider_lease_id; /* NULL for none */
+	int64_t acquired_at, last_used_at, expires_at, released_at;
+	int64_t idle_ms, retain_ms;
+	char *failure_reason, *cleanup_status;
+	json_t *metadata;
+	char node_id[ID_SIZE];
+	int64_t created_at, updated_at;
+};
+void lease_clear(struct lease *lease);
+#define _cleanup_lease_ _cleanup_(lease_clear)
+/* Shape of spec 01 A.4 plus generation, agentId, idleSeconds, placeId, placeState, fencing. */
+json_t *lease_json(const struct lease *lease, const struct place *place); /* place may be NULL */
+
+struct leases;
+
+struct leases_options {
+	struct db *db;
+	struct clock *clock;
+	const struct node *node;
+	const struct drivers *drivers;
+	int spool_dirfd;           /* duplicated */
+	int64_t sweep_ms;          /* pause between sweeps; 0: 1000 */
+	int64_t cleanup_base_ms;   /* first back-off; 0: 1000; doubles up to 5 min */
+	int64_t default_retain_ms; /* 0: 24 h */
+};
+int leases_new(const struct leases_options *options, struct leases **leases, struct error *err);
+/*
+ * Before serving: flushes the spool, settles this node's intents and half-done releases of earlier
+ * boots (and those of dead nodes), queues what nobody holds for cleanup. Idempotent.
+ */
+int leases_recover(struct leases *leases, struct error *err);
+/* The sweep thread: expiry, idleness, retention, cleanup with back-off, reconcile, terminal runs.
+ */
+int leases_start(struct leases *leases, struct error *err);
+void leases_stop(struct leases *leases);
+void leases_free(struct leases *leases);
+/* One pass now, for tests and for `prune`; returns after everything due was tried once. */
+int leases_sweep(struct leases *leases, struct error *err);
+
+struct lease_request {
+	const char *lease_id; /* chosen beforehand (idempotency), or NULL */
+	const char *company_id;
+	const struct environment *environment;
+	const json_t *runtime_config; /* secrets resolved; NULL: the stored config holds none */
+	const char *run_id, *issue_id, *agent_id, *workspace_id,
+		*workspace_mode;            /* NULL for none */
+	const enum lease_policy *policy;    /* NULL: what the environment's config implies */
+	int64_t ttl_ms, idle_ms, retain_ms; /* 0: none / default */
+	int64_t wait_ms; /* for capacity; 0: refuse at once, <0: as long as it takes */
+	int cancel_fd;   /* becomes readable to give up waiting (ERR_CANCELLED); -1: none */
+	const struct actor *actor;
+	void (*on_wait)(void *arg, const char *reason); /* told once when waiting begins */
+	void *on_wait_arg;
+};
+/*
+ * All or nothing: on error no lease row exists and whatever a provider made is destroyed, queued
+ * for cleanup, or spooled to disk. ERR_ENV_INACTIVE, ERR_PLACE_BUSY with the reason,
+ * ERR_LEASE_ACQUIRE wrapping the driver's cause, ERR_UNSUPPORTED_ENV. Capacity is first come, first
+ * served. Writes activity environment.lease_acquired.
+ */
+int lease_acquire(struct leases *leases, const struct lease_request *request, struct lease *lease,
+		  struct place *place, struct error *err);
+
+int lease_get(struct leases *leases, const char *id, struct lease *lease, struct place *place,
+	      struct error *err); /* place may be NULL; ERR_NOT_FOUND */
+/* Array of lease JSON, last used first; status NULL for any. At most limit. */
+json_t *lease_list(struct leases *leases, const char *environment_id, const char *status,
+		   int64_t limit, struct error *err);
+
+#define GENERATION_UNCHECKED (-1)
+int lease_renew(struct leases *leases, const char *id, int64_t generation, int64_t ttl_ms,
+		struct lease *lease, struct error *err);
+/* For exec and files: active, right generation; counts as use. Fills lease and place. */
+int lease_use(struct leases *leases, const char *id, int64_t generation, struct lease *lease,
+	      struct place *place, struct error *err);
+
+struct lease_release {
+	int64_t generation;         /* or GENERATION_UNCHECKED */
+	enum lease_status status;   /* released, expired or failed */
+	const char *failure_reason; /* NULL for none */
+	const struct actor *actor;
+};
+/*
+ * Ends the holding: processes end, the provider is told, the row leaves `active` whatever the
+ * provider says; a provider that fails leaves pending_cleanup and a retry. Repeated by the right
+ * holder it is success. Writes activity environment.lease_released.
+ */
+int lease_release(struct leases *leases, const char *id, const struct lease_release *release,
+		  struct lease *lease, struct error *err);
+/* Every active lease of a run, each on its own: one that fails does not keep the others. Array of
+ * {leaseId, status, error|null}; NULL only when the database failed. */
+json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_status status,
+			  const char *failure_reason, const struct actor *actor, struct error *err);
+/* Ends the holding and the place: lease `failed`, place destroyed. */
+int lease_destroy(struct leases *leases, const char *id, const struct actor *actor,
+		  struct lease *lease, struct error *err);
+/* Replaces metadata; for workspaceRealization. */
+int lease_set_metadata(struct leases *leases, const char *id, const json_t *metadata,
+		       struct error *err);
+
+/*
+ * Every object that no place explains, and every promise not yet kept: array of
+ * {kind, id, where, reason, since}; empty when all is well. Kinds: "place" (active without owner,
+ * cleanup pending), "intent", "provider_object", "spool", "process".
+ */
+json_t *leases_audit(struct leases *leases, struct error *err);
+/* Counts for health: {active, free, retained, cleanup, intents, waiting}. */
+json_t *leases_counts(struct leases *leases, struct error *err);
+/* Removes finished leases, gone places and settled intents older than the time; returns how many.
+ */
+int64_t leases_prune(struct leases *leases, int64_t before_ms, struct error *err);

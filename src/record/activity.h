@@ -1,0 +1,29 @@
+/*
+ * The activity log: who did what to which record. Details never carry values of configs or secrets;
+ * keys that look secret are replaced before writing.
+ */
+#pragma once
+
+#include "record/record.h"
+
+struct activity {
+	const char *company_id;
+	const struct actor *actor;
+	const char *action; /* "environment.created" */
+	const char *entity_type, *entity_id;
+	const char *agent_id, *run_id; /* NULL: from the actor */
+	json_t *details;               /* borrowed; NULL for none */
+};
+/* Written with the change it tells of: same transaction, sequence in commit order. */
+int activity_write_tx(struct tx *tx, int64_t now, const struct activity *activity,
+		      struct error *err);
+int activity_write(struct db *db, struct clock *clock, const struct activity *activity,
+		   struct error *err);
+
+struct activity_query {
+	const char *company_id, *entity_type, *entity_id; /* NULL: any */
+	int64_t limit;                                    /* 1..500 */
+	int64_t before_seq;                               /* 0: from the newest */
+};
+/* {items:[...], nextCursor} newest first; NULL on error. */
+json_t *activity_list(struct db *db, const struct activity_query *query, struct error *err);

@@ -1,0 +1,59 @@
+/*
+ * Environments: configured kinds of place, company-scoped. The config kept here is the stored one:
+ * it holds secret ids, never secret values.
+ */
+#pragma once
+
+#include "record/kinds.h"
+#include "record/record.h"
+
+struct environment {
+	char id[ID_SIZE], company_id[ID_SIZE];
+	char *name, *description;
+	enum driver_kind driver;
+	enum environment_status status;
+	json_t *config;   /* object */
+	json_t *metadata; /* object or NULL */
+	int64_t created_at, updated_at;
+};
+void environment_clear(struct environment *environment);
+#define _cleanup_environment_ _cleanup_(environment_clear)
+json_t *environment_json(const struct environment *environment);
+void environment_copy(struct environment *to, const struct environment *from);
+
+/* Reading a row whose enum column holds an unknown word is ERR_DB: `unexpected <field> value:
+ * <value>`. */
+int environment_get(struct db *db, const char *id, struct environment *out, struct error *err);
+int environment_get_tx(struct tx *tx, const char *id, struct environment *out, struct error *err);
+/* By name within a company; two of that name are ERR_CONFLICT saying to use the id. */
+int environment_find(struct db *db, const char *company_id, const char *name_or_id,
+		     struct environment *out, struct error *err);
+/* status, driver: NULL for any; newest-updated first. */
+json_t *environment_list(struct db *db, const char *company_id, const char *status,
+			 const char *driver, struct error *err);
+
+/* The company's Local environment; made if absent, never changed if present (ES-3 to ES-5). */
+int environment_ensure_local(struct db *db, struct clock *clock, const char *company_id,
+			     struct environment *out, struct error *err);
+int environment_ensure_local_tx(struct tx *tx, int64_t now, const char *company_id,
+				struct error *err);
+
+/* `config` is normalised already. Writes the activity in the same transaction. */
+int environment_create(struct db *db, struct clock *clock, const struct actor *actor,
+		       const struct environment *in, struct environment *out, struct error *err);
+/* patch: NULL pointers mean "not in the body"; json null in description/metadata clears. */
+struct environment_patch {
+	const char *name;
+	const json_t *description;
+	const enum driver_kind *driver;
+	const enum environment_status *status;
+	const json_t *config; /* normalised, whole */
+	const json_t *metadata;
+};
+int environment_update(struct db *db, struct clock *clock, const struct actor *actor,
+		       const char *id, const struct environment_patch *patch,
+		       struct environment *out, struct error *err);
+/* ERR_ENVIRONMENT_IN_USE with reasons while an active lease, a live place or an open intent needs
+ * it. */
+int environment_delete(struct db *db, struct clock *clock, const struct actor *actor,
+		       const char *id, struct environment *removed, struct error *err);

@@ -1,0 +1,126 @@
+/*
+ * The closed sets of words in records: each is one table of C name and wire string, from which come
+ * the enum, its parser and its printer.
+ *
+ *     const char *lease_status_name(enum lease_status);
+ *     bool lease_status_parse(const char *, enum lease_status *);      false when unknown
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#define DRIVER_KINDS(X)                                                                            \
+	X(DRIVER_LOCAL, "local")                                                                   \
+	X(DRIVER_SSH, "ssh")                                                                       \
+	X(DRIVER_SANDBOX, "sandbox")                                                               \
+	X(DRIVER_PLUGIN, "plugin")
+
+#define ENVIRONMENT_STATUSES(X)                                                                    \
+	X(ENVIRONMENT_ACTIVE, "active")                                                            \
+	X(ENVIRONMENT_ARCHIVED, "archived")
+
+#define LEASE_STATUSES(X)                                                                          \
+	X(LEASE_ACTIVE, "active")                                                                  \
+	X(LEASE_RELEASED, "released")                                                              \
+	X(LEASE_EXPIRED, "expired")                                                                \
+	X(LEASE_FAILED, "failed")                                                                  \
+	X(LEASE_RETAINED, "retained")                                                              \
+	X(LEASE_PENDING_CLEANUP, "pending_cleanup")
+
+#define LEASE_POLICIES(X)                                                                          \
+	X(POLICY_EPHEMERAL, "ephemeral")                                                           \
+	X(POLICY_REUSE_BY_ENVIRONMENT, "reuse_by_environment")                                     \
+	X(POLICY_REUSE_BY_WORKSPACE, "reuse_by_execution_workspace")                               \
+	X(POLICY_RETAIN_ON_FAILURE, "retain_on_failure")
+
+#define CLEANUP_STATUSES(X)                                                                        \
+	X(CLEANUP_PENDING, "pending")                                                              \
+	X(CLEANUP_SUCCESS, "success")                                                              \
+	X(CLEANUP_FAILED, "failed")
+
+/* The life of a place; drawn at the head of lease/place.c. */
+#define PLACE_STATES(X)                                                                            \
+	X(PLACE_HELD, "held")                                                                      \
+	X(PLACE_RESUMING, "resuming")                                                              \
+	X(PLACE_RELEASING, "releasing")                                                            \
+	X(PLACE_FREE, "free")                                                                      \
+	X(PLACE_RETAINED, "retained")                                                              \
+	X(PLACE_CLEANUP, "cleanup")                                                                \
+	X(PLACE_GONE, "gone")
+
+#define FENCINGS(X)                                                                                \
+	X(FENCING_PLACE, "place")                                                                  \
+	X(FENCING_SERVER, "server")                                                                \
+	X(FENCING_NONE, "none")
+
+#define RUN_STATUSES(X)                                                                            \
+	X(RUN_QUEUED, "queued")                                                                    \
+	X(RUN_SCHEDULED_RETRY, "scheduled_retry")                                                  \
+	X(RUN_RUNNING, "running")                                                                  \
+	X(RUN_SUCCEEDED, "succeeded")                                                              \
+	X(RUN_FAILED, "failed")                                                                    \
+	X(RUN_CANCELLED, "cancelled")                                                              \
+	X(RUN_TIMED_OUT, "timed_out")
+
+/* Why an exec ended. */
+#define EXEC_REASONS(X)                                                                            \
+	X(EXEC_EXITED, "exited")                                                                   \
+	X(EXEC_SIGNALLED, "signalled")                                                             \
+	X(EXEC_TIMEOUT, "timeout")                                                                 \
+	X(EXEC_OOM, "oom")                                                                         \
+	X(EXEC_CANCELLED, "cancelled")                                                             \
+	X(EXEC_LEASE_LOST, "lease_lost")
+
+#define WORKSPACE_MODES(X)                                                                         \
+	X(WORKSPACE_SHARED, "shared_workspace")                                                    \
+	X(WORKSPACE_ISOLATED, "isolated_workspace")                                                \
+	X(WORKSPACE_OPERATOR_BRANCH, "operator_branch")                                            \
+	X(WORKSPACE_ADAPTER_MANAGED, "adapter_managed")                                            \
+	X(WORKSPACE_CLOUD_SANDBOX, "cloud_sandbox")
+
+#define WORKSPACE_STATUSES(X)                                                                      \
+	X(WORKSPACE_ACTIVE, "active")                                                              \
+	X(WORKSPACE_IDLE, "idle")                                                                  \
+	X(WORKSPACE_IN_REVIEW, "in_review")                                                        \
+	X(WORKSPACE_ARCHIVED, "archived")                                                          \
+	X(WORKSPACE_CLEANUP_FAILED, "cleanup_failed")
+
+#define KINDS(X)                                                                                   \
+	X(driver_kind, DRIVER_KINDS)                                                               \
+	X(environment_status, ENVIRONMENT_STATUSES)                                                \
+	X(lease_status, LEASE_STATUSES)                                                            \
+	X(lease_policy, LEASE_POLICIES)                                                            \
+	X(cleanup_status, CLEANUP_STATUSES)                                                        \
+	X(place_state, PLACE_STATES)                                                               \
+	X(fencing, FENCINGS)                                                                       \
+	X(run_status, RUN_STATUSES)                                                                \
+	X(exec_reason, EXEC_REASONS)                                                               \
+	X(workspace_mode, WORKSPACE_MODES)                                                         \
+	X(workspace_status, WORKSPACE_STATUSES)
+
+#define KIND_VALUE_(c_name, wire) c_name,
+enum driver_kind { DRIVER_KINDS(KIND_VALUE_) DRIVER_KIND_COUNT };
+enum environment_status { ENVIRONMENT_STATUSES(KIND_VALUE_) ENVIRONMENT_STATUS_COUNT };
+enum lease_status { LEASE_STATUSES(KIND_VALUE_) LEASE_STATUS_COUNT };
+enum lease_policy { LEASE_POLICIES(KIND_VALUE_) LEASE_POLICY_COUNT };
+enum cleanup_status { CLEANUP_STATUSES(KIND_VALUE_) CLEANUP_STATUS_COUNT };
+enum place_state { PLACE_STATES(KIND_VALUE_) PLACE_STATE_COUNT };
+enum fencing { FENCINGS(KIND_VALUE_) FENCING_COUNT };
+enum run_status { RUN_STATUSES(KIND_VALUE_) RUN_STATUS_COUNT };
+enum exec_reason { EXEC_REASONS(KIND_VALUE_) EXEC_REASON_COUNT };
+enum workspace_mode { WORKSPACE_MODES(KIND_VALUE_) WORKSPACE_MODE_COUNT };
+enum workspace_status { WORKSPACE_STATUSES(KIND_VALUE_) WORKSPACE_STATUS_COUNT };
+#undef KIND_VALUE_
+
+#define KIND_PROTOTYPE_(kind, table)                                                               \
+	const char *kind##_name(enum kind value);                                                  \
+	bool kind##_parse(const char *text, enum kind *value);                                     \
+	extern const char *const kind##_names[]; /* NULL-terminated, for field tables */
+KINDS(KIND_PROTOTYPE_)
+#undef KIND_PROTOTYPE_
+
+/* A run or lease that will not change any more. */
+static inline bool run_status_is_final(enum run_status s)
+{
+	return s == RUN_SUCCEEDED || s == RUN_FAILED || s == RUN_CANCELLED || s == RUN_TIMED_OUT;
+}

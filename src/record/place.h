@@ -1,0 +1,35 @@
+/*
+ * The row of a place: the thing that is leased. Only lease/ writes it; drivers and providers read
+ * it. A place is finished by the driver, provider and config recorded on it, never by what its
+ * environment says today.
+ */
+#pragma once
+
+#include "record/kinds.h"
+#include "record/record.h"
+
+struct place {
+	char id[ID_SIZE], company_id[ID_SIZE], environment_id[ID_SIZE];
+	enum driver_kind driver;
+	char *provider;            /* "local", "fake", ... */
+	char *provider_ref;        /* the provider's name for it, unique over all places */
+	char *scope, *fingerprint; /* what reuse must match */
+	enum place_state state;
+	char holder_lease[ID_SIZE]; /* "" when nobody holds it */
+	int64_t generation, epoch;
+	char node_id[ID_SIZE], boot_id[ID_SIZE];
+	int64_t boot_epoch;
+	enum fencing fencing;
+	bool discoverable; /* its provider can list what it has */
+	int64_t absence_ms;
+	json_t *config;       /* stored provider config at the time it was made */
+	json_t *metadata;     /* what the provider said about it */
+	char *cleanup_action; /* "release" or "destroy" while state is cleanup */
+	int64_t cleanup_attempts, cleanup_next_at;
+	char *cleanup_reason;
+	int64_t retain_until;
+	int64_t created_at, updated_at;
+};
+void place_clear(struct place *place);
+#define _cleanup_place_ _cleanup_(place_clear)
+json_t *place_json(const struct place *place);

@@ -1,0 +1,39 @@
+/*
+ * The life of a run, from left to right (architecture page): resolve, acquire, realize, provision,
+ * execute, release. Each step completes and is recorded, or fails with one of the codes of spec 01
+ * E.1 and everything before it is undone or queued for cleanup.
+ */
+#pragma once
+
+#include "run/run.h"
+
+struct run_step_times {
+	int64_t acquired_ms, realized_ms, provisioned_ms, executed_ms, released_ms; /* durations */
+};
+
+/* Everything one walk needs; assembled by the runs service, by hand in tests. */
+struct orchestration {
+	struct runs *runs;
+	struct db *db;
+	struct clock *clock;
+	struct leases *leases;
+	const struct drivers *drivers;
+	struct executor *executor;
+	struct runlog_store *logs;
+	const char *api_url, *home_path;
+	int cancel_fd; /* latch: the run was asked to stop */
+};
+/* Walks one claimed run to its end. Never fails: every outcome is on the row. */
+void orchestrate(struct orchestration *o, struct run *run);
+
+/* How a command of this adapter reaches a place of this driver (spec 01 E.6); fails closed (I7). */
+struct execution_target {
+	bool remote;
+	const char *transport; /* "sandbox", "ssh" or NULL */
+	char *remote_cwd;
+	const char *shell;  /* "bash", "sh" or NULL */
+	int64_t timeout_ms; /* from the config; 0: none */
+};
+int execution_target(const char *adapter_type, const struct environment *environment,
+		     const json_t *lease_metadata, struct execution_target *out, struct error *err);
+void execution_target_clear(struct execution_target *target);

@@ -1,0 +1,82 @@
+/*
+ * Runs: one execution of a command, the unit people look at. A run is a row first and a thread
+ * second: POST writes the row as `queued`; the service takes queued rows of this node in order,
+ * each on a thread of its own that walks through orchestrator.c. Whatever happens there, the leases
+ * of the run are released and the row ends in a final status with an error code that says why.
+ */
+#pragma once
+
+#include "lease/lease.h"
+#include "runlog/runlog.h"
+
+struct run {
+	char id[ID_SIZE], company_id[ID_SIZE], agent_id[ID_SIZE], project_id[ID_SIZE];
+	char issue_id[ID_SIZE], workspace_id[ID_SIZE], environment_id[ID_SIZE], lease_id[ID_SIZE];
+	char retry_of_run_id[ID_SIZE], node_id[ID_SIZE];
+	enum run_status status;
+	char *status_reason; /* why it waits, in words */
+	char **command;
+	char *cwd;
+	json_t *env;      /* object of strings */
+	char *stdin_data; /* raw bytes */
+	size_t stdin_len;
+	int64_t timeout_ms; /* 0: none */
+	bool has_exit_code;
+	int exit_code;
+	char *signal, *reason, *error, *error_code;
+	int64_t process_pid, process_start_time, log_bytes, process_loss_retry_count;
+	json_t *context, *timings, *result; /* result may be NULL */
+	int64_t boot_epoch;
+	int64_t cancel_requested_at, created_at, started_at, finished_at, updated_at;
+};
+void run_clear(struct run *run);
+#define _cleanup_run_ _cleanup_(run_clear)
+/*
+ * {id, companyId, agentId, projectId, issueId, executionWorkspaceId, environmentId, leaseId,
+ * status, statusReason, exitCode, signal, reason, error, errorCode, command, cwd, timeoutMs,
+ * retryOfRunId, processLossRetryCount, logBytes, context, timings, result, createdAt, startedAt,
+ * finishedAt, updatedAt} Values of env and stdin are never shown; envKeys lists the names.
+ */
+json_t *run_json(const struct run *run);
+
+struct runs;
+struct runs_options {
+	struct db *db;
+	struct clock *clock;
+	const struct node *node;
+	struct leases *leases;
+	const struct drivers *drivers;
+	struct executor *executor;
+	struct runlog_store *logs;
+	int max_parallel;      /* threads; 0: 64. Further runs stay queued with a reason */
+	const char *api_url;   /* for BERTH_API_URL; NULL: none yet */
+	const char *home_path; /* <data>/home: working directories of agents without one */
+};
+int runs_new(const struct runs_options *options, struct runs **runs, struct error *err);
+/* Recovery at start (spec 01 E.7): runs of this node's earlier boots, and of dead nodes. */
+int runs_recover(struct runs *runs, struct error *err);
+int runs_start(struct runs *runs, struct error *err);
+/* Stops taking runs; with drain waits for those going until the deadline, else cancels them. */
+void runs_stop(struct runs *runs, bool drain, int64_t wait_ms);
+void runs_free(struct runs *runs);
+size_t runs_active(struct runs *runs);
+
+extern const struct field RUN_FIELDS[]; /* body of POST /api/companies/:cid/runs */
+/* `body` has passed RUN_FIELDS. References must exist in the company: ERR_UNPROCESSABLE names
+ * which. */
+int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
+	       const char *company_id, const json_t *body, struct run *run, struct error *err);
+int run_get(struct runs *runs, const char *id, struct run *run, struct error *err);
+/* {items, nextCursor}, newest first; status NULL for any; cursor from an earlier answer or NULL. */
+json_t *run_list(struct runs *runs, const char *company_id, const char *status, int64_t limit,
+		 const char *cursor, struct error *err);
+/* Idempotent: a run that has ended is returned as it is. */
+int run_cancel(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
+	       struct error *err);
+/* A new run with the same request; the old must have ended (ERR_RUN_STATE). */
+int run_retry(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
+	      struct error *err);
+/* Becomes readable when the run changes; for followers. Close with close(). */
+int run_watch(struct runs *runs, const char *id, struct error *err);
+/* Removes finished runs and their logs older than the time; returns how many. */
+int64_t runs_prune(struct runs *runs, int64_t before_ms, struct error *err);

@@ -1,0 +1,65 @@
+/*
+ * Append-only output logs with byte offsets.
+ *
+ * A log is a directory entry pair: `<name>.data` holds the payload bytes of all streams in arrival
+ * order, `<name>.index` fixed-size records {end offset, stream, time} that cut the data into
+ * chunks. An offset counts payload bytes of both streams; a chunk also knows its offset within its
+ * own stream. Data is written before its index record, so after a crash a reader sees a prefix and
+ * the writer cuts the ragged end when it opens the log again.
+ *
+ * One writer per log; any number of readers, in any thread, before, during and after. Readers never
+ * slow the writer down.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/error.h"
+
+enum runlog_stream { RUNLOG_STDOUT = 1, RUNLOG_STDERR = 2, RUNLOG_PTY = 3 };
+
+struct runlog_store; /* all logs below one directory */
+struct runlog;       /* a writer */
+struct runlog_reader;
+
+/* dirfd is duplicated. max_bytes bounds each log (0: no bound): past it output is counted, not
+ * kept, and the reader meets one truncation mark. */
+int runlog_store_open(int dirfd, int64_t max_bytes, struct runlog_store **store, struct error *err);
+void runlog_store_close(struct runlog_store *store);
+
+/* Opens for appending, creating it if absent; name is one path segment. */
+int runlog_open(struct runlog_store *store, const char *name, struct runlog **log,
+		struct error *err);
+int runlog_append(struct runlog *log, enum runlog_stream stream, const void *data, size_t len,
+		  int64_t now_ms, struct error *err);
+int64_t runlog_end(const struct runlog *log); /* bytes so far */
+int runlog_sync(struct runlog *log, struct error *err);
+/* No more output will come: followers see the end. Frees the writer. */
+void runlog_close(struct runlog *log);
+
+struct runlog_chunk {
+	enum runlog_stream stream;
+	int64_t offset;        /* of data[0] in the whole log */
+	int64_t stream_offset; /* of data[0] in its stream */
+	int64_t time_ms;
+	size_t len;
+	const char *data; /* until the next call */
+	bool truncated;   /* output behind this point was not kept */
+};
+/* A log that does not exist is ERR_NOT_FOUND. `since` past the end waits there or ends. */
+int runlog_reader_open(struct runlog_store *store, const char *name, int64_t since,
+		       struct runlog_reader **reader, struct error *err);
+/* 1: a chunk (at most max bytes; chunks are split, never merged over streams); 0: nothing more now;
+ * -1. */
+int runlog_read(struct runlog_reader *reader, size_t max, struct runlog_chunk *chunk,
+		struct error *err);
+/* True while a writer has the log open, that is, while 0 from runlog_read may become 1 later. */
+bool runlog_is_live(struct runlog_reader *reader);
+/* Becomes readable when there may be something new or the writer closed; clear it before reading.
+ */
+int runlog_reader_event(struct runlog_reader *reader);
+void runlog_reader_close(struct runlog_reader *reader);
+
+int runlog_remove(struct runlog_store *store, const char *name, struct error *err);
+int64_t runlog_size(struct runlog_store *store, const char *name); /* payload bytes; -1: none */
