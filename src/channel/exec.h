@@ -23,6 +23,7 @@ struct exec;
 struct exec_spec {
 	const char *exec_id;    /* chosen by the caller */
 	const char *place_id;   /* what executor_stop_place ends */
+	int64_t generation;     /* the holder it runs for; the place must be open for it */
 	char *const *argv;      /* never a shell string */
 	char *const *env;       /* "K=V", on top of the minimal set; NULL for none */
 	const char *cwd;        /* absolute */
@@ -46,8 +47,9 @@ int executor_new(struct clock *clock, const char *owner, struct executor **execu
 void executor_free(struct executor *executor); /* ends what is still going */
 
 /*
- * ERR_COMMAND_NOT_FOUND / ERR_COMMAND_DENIED when it cannot start; ERR_LEASE_ENDED while the place
- * is being stopped. After success exec_wait must be called exactly once; it frees the exec.
+ * ERR_COMMAND_NOT_FOUND / ERR_COMMAND_DENIED when it cannot start; ERR_LEASE_ENDED or
+ * ERR_STALE_GENERATION when the place is closed or open for another holder. After success exec_wait
+ * must be called exactly once; it frees the exec.
  */
 int exec_start(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);
@@ -60,12 +62,14 @@ pid_t exec_pid(const struct exec *exec);
 unsigned long long exec_start_time(const struct exec *exec);
 
 /*
- * Ends every exec of a place and refuses new ones until executor_open_place; returns when none is
- * left or the deadline passed (ERR_TIMEOUT).
+ * A place takes execs only while it is open, and only for the generation it was opened for: an exec
+ * that passed the lease's check just before the holder changed is refused here. Unknown places are
+ * closed. executor_stop_place closes it, ends every exec of it and returns when none is left or the
+ * deadline passed (ERR_TIMEOUT).
  */
+void executor_open_place(struct executor *executor, const char *place_id, int64_t generation);
 int executor_stop_place(struct executor *executor, const char *place_id, enum exec_reason why,
 			int64_t wait_ms, struct error *err);
-void executor_open_place(struct executor *executor, const char *place_id);
 
 /*
  * Ends what an earlier server left: the recorded process if it is still the same one, its session,
