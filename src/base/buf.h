@@ -23,10 +23,11 @@ void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-void buf_reserve(struct buf *b, size_t extra); /* room for extra more bytes behind len */
-void buf_consume(struct buf *b, size_t n);     /* drops n bytes from the front */
-void buf_reset(struct buf *b);                 /* empty, keeps the memory */
-char *buf_steal(struct buf *b);                /* never NULL; the buffer is empty afterwards */
-const char *buf_str(const struct buf *b);      /* never NULL */
+/* Room for extra more bytes behind len, whatever max says: who writes there looks at max first. */
+void buf_reserve(struct buf *b, size_t extra);
+void buf_consume(struct buf *b, size_t n); /* drops n bytes from the front */
+void buf_reset(struct buf *b);             /* empty, keeps the memory */
+char *buf_steal(struct buf *b);            /* never NULL; the buffer is empty afterwards */
+const char *buf_str(const struct buf *b);  /* never NULL */
 void buf_free(struct buf *b);
 #define _cleanup_buf_ _cleanup_(buf_free)

@@ -81,6 +81,7 @@ struct error {
 	enum error_code code;
 	char message[512];
 	char *details; /* JSON text or NULL; owned, see error_clear */
+	int errnum;    /* the errno behind it when error_errno made it, else 0 */
 };
 
 /* Each fills `err` (replacing what was there) and returns -1, so that callers can `return` it. */

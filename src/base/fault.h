@@ -20,14 +20,22 @@
 
 struct fault_point {
 	const char *name;
+	bool fence; /* guards a check: takes `skip` and nothing else */
 };
 
-#define FAULT_POINT_REGISTER(ident, text)                                                          \
-	static const struct fault_point ident = { text };                                          \
+#define FAULT_REGISTER_(ident, text, is_fence)                                                     \
+	static const struct fault_point ident = { text, is_fence };                                \
 	static const struct fault_point *const ident##_ref                                         \
 		__attribute__((used, section("berth_faults"))) = &ident
+#define FAULT_POINT_REGISTER(ident, text) FAULT_REGISTER_(ident, text, false)
+#define FAULT_FENCE_REGISTER(ident, text) FAULT_REGISTER_(ident, text, true)
 
-/* Reads BERTH_FAULT once; a malformed value or an unknown point is an error. Call it from main. */
+/*
+ * Arms what the text (the value of BERTH_FAULT; NULL or empty: nothing) says, instead of what was
+ * armed before. A malformed text, an unknown point, `skip` for a point that is no fence and
+ * anything else for a fence are errors, and then nothing is armed. Call it from main, before other
+ * threads exist.
+ */
 int fault_init(const char *spec, struct error *err);
 
 /* 0 to go on, -1 with ERR_FAULT. May not return at all. Cheap when nothing is armed. */
@@ -43,9 +51,10 @@ bool fault_skips(const struct fault_point *point);
 	})
 #define FENCE_OFF(text)                                                                            \
 	({                                                                                         \
-		FAULT_POINT_REGISTER(_fault_fence, text);                                          \
+		FAULT_FENCE_REGISTER(_fault_fence, text);                                          \
 		fault_skips(&_fault_fence);                                                        \
 	})
 
 size_t fault_count(void);
-const char *fault_name(size_t index); /* sorted, unique */
+const char *fault_name(size_t index); /* sorted, unique; NULL past the end */
+bool fault_is_fence(size_t index);

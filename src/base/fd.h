@@ -34,16 +34,25 @@ int fd_read_all(int fd, struct buf *out, size_t max,
 int fd_set_nonblock(int fd, bool on, struct error *err);
 int fd_sync(int fd, struct error *err);
 
-/* Paths are relative to dirfd (AT_FDCWD allowed). */
+/*
+ * Paths are relative to dirfd (AT_FDCWD allowed). An absent file is ERR_IO with errnum ENOENT.
+ * file_read takes regular files only.
+ */
 int file_read(int dirfd, const char *path, struct buf *out, size_t max, struct error *err);
-/* tmp + fsync + rename + fsync of the directory: after a crash the old or the new content is there.
+/*
+ * tmp + fsync + rename + fsync of the directory: after a crash the old or the new content is there,
+ * and perhaps a file ".tmp-<hex>" beside it.
  */
 int file_replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
 		 struct error *err);
 int dir_open(int dirfd, const char *path, int *fd, struct error *err);
-int dir_make(int dirfd, const char *path, mode_t mode, struct error *err); /* mkdir -p */
+/* mkdir -p; everything that has to be made gets `mode`, less the umask. */
+int dir_make(int dirfd, const char *path, mode_t mode, struct error *err);
 int dir_sync(int dirfd, struct error *err);
-/* rm -rf beneath dirfd without following links or leaving the file system; absence is success. */
+/*
+ * rm -rf of one entry without following links or entering another mount; absence is success. Stops
+ * at the first thing that cannot be removed.
+ */
 int dir_remove_tree(int dirfd, const char *name, struct error *err);
 int64_t dir_free_bytes(int dirfd); /* -1 when unknown */
 

@@ -11,17 +11,17 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-static inline void json_decrefp(json_t **j)
-{
-	json_decref(*j);
-}
+/* json_decrefp is jansson's own. */
 #define _cleanup_json_ _cleanup_(json_decrefp)
 
 /*
  * Parses hostile text: valid UTF-8, no NUL in strings, no duplicate keys, nesting at most
- * JSON_MAX_DEPTH (checked before jansson recurses). Any value may be the root. NULL with err set.
+ * JSON_MAX_DEPTH and at most JSON_MAX_VALUES values (both checked before jansson allocates, as an
+ * empty object takes a hundred times its text). Any value may be the root. NULL with
+ * ERR_INVALID_JSON, whose message tells the place and never repeats the text.
  */
 #define JSON_MAX_DEPTH 64
+#define JSON_MAX_VALUES 262144
 json_t *json_parse(const char *text, size_t len, struct error *err);
 char *json_text(const json_t *value); /* compact, key order kept; allocated; NULL -> "null" */
 /* Text with sorted keys: equal values give equal text whatever their key order. */
@@ -59,7 +59,7 @@ enum field_type {
 	FIELD_BOOL,
 	FIELD_OBJECT,       /* any object, or `fields` if given */
 	FIELD_STRING_ARRAY, /* min/max: number of elements */
-	FIELD_STRING_MAP,
+	FIELD_STRING_MAP,   /* min/max: number of entries */
 	FIELD_UUID,
 	FIELD_ANY,
 };
@@ -67,18 +67,24 @@ enum field_type {
 enum field_flags {
 	FIELD_REQUIRED = 1,
 	FIELD_NULLABLE = 2,
-	FIELD_NONBLANK = 4, /* a string with something besides white space in it */
+	FIELD_NONBLANK =
+		4,      /* a string with something besides white space in it; also each element */
+	FIELD_TRIM = 8, /* surrounding white space does not count towards min and max */
 };
 
 struct field {
 	const char *name; /* NULL ends the table */
 	enum field_type type;
 	unsigned flags;
-	int64_t min, max;           /* both 0: the type's own limits */
+	int64_t min, max;           /* both 0: no limit; for sizes max 0 alone means none above */
 	const char *const *one_of;  /* NULL-terminated, or NULL */
 	const struct field *fields; /* FIELD_OBJECT: strict nested table, or NULL for any object */
 	const char *summary;        /* one line for the documentation */
 };
 
-/* ERR_VALIDATION with details [{path, message}...]; body must be an object. */
+/*
+ * ERR_VALIDATION with details [{"path": ["config", "args", 2], "message": ...}, ...]; body must be
+ * an object. Values are never repeated in a message. At most FIELDS_MAX_ISSUES issues are reported.
+ */
+#define FIELDS_MAX_ISSUES 50
 int fields_check(const struct field *fields, const json_t *body, struct error *err);

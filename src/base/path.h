@@ -10,11 +10,19 @@
 
 char *path_join(const char *dir, const char *name); /* an absolute name wins */
 bool path_is_absolute(const char *path);
-/* Lexical: no empty, "." or ".." segment, no trailing slash. */
+/* Lexical: no empty, "." or ".." segment, no trailing slash; may be absolute, "/" included. */
 bool path_is_clean(const char *path);
 /* One segment fit for a file name: not empty, no slash, not "." or "..", at most 255 bytes. */
 bool path_is_segment(const char *name);
-/* Opens a relative path that may not leave dirfd, through no link or magic link pointing outside.
+/*
+ * Opens a relative path that may not leave dirfd, through no link or magic link pointing outside.
+ * ERR_BAD_PATH when it would; otherwise as error_errno. The descriptor is close-on-exec.
  */
 int path_open_beneath(int dirfd, const char *path, int flags, mode_t mode, int *fd,
 		      struct error *err);
+/*
+ * Opens the directory `name` (one segment, or "..") of dirfd without following a link and without
+ * entering another mount, not even a bind mount of the same file system. Returns the fd, or -1 with
+ * errno set: EXDEV for a mount point, ENOTDIR or ELOOP for anything that is no directory.
+ */
+int path_open_child_dir(int dirfd, const char *name);

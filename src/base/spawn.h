@@ -22,12 +22,15 @@ struct spawn_spec {
 
 /*
  * On success *pid is the child and *pidfd names it race-free (the caller closes it and reaps the
- * child). ERR_COMMAND_NOT_FOUND and ERR_COMMAND_DENIED tell a shell's 127 from its 126.
+ * child). ERR_COMMAND_NOT_FOUND and ERR_COMMAND_DENIED tell a shell's 127 from its 126;
+ * ERR_EXEC is everything else, the working directory included. pidfd may be NULL.
  */
 int spawn(const struct spawn_spec *spec, pid_t *pid, int *pidfd, struct error *err);
 
-/* Kernel start time of a process in clock ticks, so that a pid can be told from its reuse; 0 if
- * gone. */
+/*
+ * Kernel start time of a process in clock ticks, so that a pid can be told from its reuse; 0 if
+ * gone. A zombie still has one.
+ */
 unsigned long long process_start_time(pid_t pid);
 /* True if pid exists, is no zombie, and started at that time. */
 bool process_is(pid_t pid, unsigned long long start_time);

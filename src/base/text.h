@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include "base/buf.h"
 
 #define streq(a, b) (strcmp((a), (b)) == 0)
@@ -23,6 +24,8 @@ bool str_blank(const char *s);    /* NULL, empty or only white space */
 bool utf8_valid(const char *s, size_t len);
 /* Bytes at the end of [s, s+len) that begin a character which is not complete yet: 0..3. */
 size_t utf8_partial_tail(const char *s, size_t len);
+/* Appends s with every byte that is not UTF-8 replaced by U+FFFD. */
+void utf8_repair(struct buf *out, const char *s, size_t len);
 
 /* Whole-string decimal; false on anything else, on overflow, and outside [min, max]. */
 bool parse_i64(const char *s, int64_t min, int64_t max, int64_t *out);
