@@ -1,0 +1,520 @@
+/*
+ * Messages: what server, relay and keeper say to each other inside frames. This page is the
+ * protocol.
+ *
+ * STREAMS. The server opens a stream by sending a request on a number above every number it used
+ * before on this connection; stream 0 is the connection itself (hello, ping, errors). The answer
+ * comes on the same stream: the message named in the table, or ERROR. DATA, CREDIT, EXEC_ACK and
+ * RESET for a stream that has ended are ignored, because they may have crossed its end on the way;
+ * for a stream never opened they are a protocol error. One connection has at most one holder of a
+ * stream number.
+ *
+ * FRAME TYPES. WIRE_DATA and WIRE_OUTPUT carry raw bytes, every other type is a message of the
+ * table WIRE_MESSAGES with a payload of fields:
+ *
+ *     u8 id | u8 kind (bit 7: may be skipped) | u32 length | value
+ *
+ * Numbers are little-endian of fixed size; a string carries its closing NUL and no other; a
+ * repeated field is sent once per value. A message type not in the table, a field twice, a required
+ * field missing, a value outside its bound: protocol error. An unknown field is skipped only when
+ * its sender set bit 7; that is how version N adds to what N-1 still understands. Flags of a
+ * message frame are 0.
+ *
+ *   DATA    flags WIRE_END: nothing follows in this direction. Server to relay: standard input of
+ * an exec, content of FILE_WRITE. Relay to server: content of FILE_READ. OUTPUT  relay to server,
+ * on an exec's stream. Flags: enum wire_channel. Payload: u64 offset in the exec's total order, u64
+ * offset within the channel, then the bytes.
+ *
+ * ERRORS. ERROR on a stream ends that stream only. ERROR on stream 0 is a protocol error or a
+ * refusal: the sender closes after it. Whoever sees the other side break a rule sends it, if the
+ * other side still reads, and closes.
+ *
+ * CREDIT. Bytes of DATA and OUTPUT (without OUTPUT's 16 bytes of offsets) may only be sent against
+ * credit on their stream; sending more is a protocol error. Standard input starts with
+ * WIRE_STDIN_CREDIT when EXEC_STARTED arrives, FILE_WRITE with WIRE_WRITE_CREDIT at once; both are
+ * topped up by CREDIT. Output and FILE_READ start with the `credit` of the request. Credit never
+ * exceeds WIRE_CREDIT_MAX on a stream. Messages need no credit: each is the bounded answer to a
+ * request, and a relay stops reading requests while its answers are not taken.
+ *
+ * PING. Either side sends PING on stream 0 when it heard nothing for WIRE_PING_MS; the other
+ * answers PONG at once. Nothing heard for WIRE_SILENCE_MS: the connection is dead and is closed.
+ * Any frame of an authenticated server refreshes the place's absence deadline.
+ *
+ * HELLO. See wire/hello.h. HELLO, CHALLENGE, PROOF, WELCOME on stream 0, within WIRE_HELLO_MS,
+ * frames of at most WIRE_HELLO_PAYLOAD bytes. The relay refuses an epoch lower than the highest one
+ * that ever proved itself (stale_epoch); an equal one while that connection is still open (busy); a
+ * higher one replaces the open connection, which first gets ERROR replaced on stream 0.
+ *
+ * AN EXEC'S LIFE. EXEC_START with a new id starts it; with a known id it only attaches
+ * (existing=1), so it may be repeated after a lost answer. It runs until its main process has ended
+ * and its output pipes are at their end, or WIRE_GRACE_MS after the main process has ended; what is
+ * left of its tree is then killed. EXEC_EXIT follows all output, after the exit was written to the
+ * spool's journal. The relay keeps the exec, its unacknowledged output and its exit until
+ * EXEC_FORGET.
+ *
+ * OUTPUT AND RESUME. Total offsets count payload bytes of all channels in arrival order. The server
+ * acknowledges (EXEC_ACK) what it has stored: everything below is freed. A full ring stops reading
+ * from the process (EXEC_STALLED stalled=1, later 0) or, with drop_oldest, loses the oldest bytes;
+ * when bytes that were not sent are lost, EXEC_TRUNCATED stands in for them. A new connection lists
+ * (EXEC_LIST) and attaches (EXEC_ATTACH) with the first offset it lacks; an offset above the end is
+ * ERROR bad_offset, one below what is kept starts with EXEC_TRUNCATED. An exec has one attachment:
+ * a second one ends the first with ERROR replaced on its stream. Standard input resumes at
+ * `stdin_offset` of EXEC_STARTED: bytes from there on were lost with the connection and are sent
+ * again.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "base/error.h"
+#include "wire/frame.h"
+
+#define WIRE_VERSION 1
+#define WIRE_MIN_VERSION 1
+
+#define WIRE_END 0x01 /* flag of DATA */
+
+#define WIRE_STDIN_CREDIT (64u << 10)
+#define WIRE_WRITE_CREDIT (256u << 10)
+#define WIRE_CREDIT_MAX (16u << 20)
+#define WIRE_OUTPUT_OVERHEAD 16
+#define WIRE_PING_MS 30000
+#define WIRE_SILENCE_MS 90000
+#define WIRE_HELLO_MS 5000
+#define WIRE_HELLO_PAYLOAD 1024u
+#define WIRE_GRACE_MS 500
+#define WIRE_ID_SIZE 16 /* binary exec id */
+
+/* Feature bits of WELCOME: what this relay can do. Bits a server does not know are ignored. */
+#define WIRE_FEATURE_EXEC (1u << 0)
+#define WIRE_FEATURE_PTY (1u << 1)
+#define WIRE_FEATURE_FILES (1u << 2)
+#define WIRE_FEATURE_TREE_CGROUP (1u << 3) /* tree kill by cgroup: nothing can leave */
+#define WIRE_FEATURE_TREE_SHIM (1u << 4)   /* tree kill by subreaper: see relay/tree.h */
+#define WIRE_FEATURE_USERS (1u << 5)       /* may run an exec as another user */
+
+enum wire_channel { WIRE_STDOUT, WIRE_STDERR, WIRE_PTY, WIRE_CHANNELS };
+enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
+enum wire_overflow { WIRE_BLOCK, WIRE_DROP_OLDEST };
+enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
+
+/* Why an exec ended. */
+#define WIRE_REASONS(X)                                                                            \
+	X(REASON_NONE, "none")                                                                     \
+	X(REASON_EXITED, "exited")                                                                 \
+	X(REASON_SIGNALLED, "signalled")                                                           \
+	X(REASON_TIMEOUT, "timeout")                                                               \
+	X(REASON_OOM, "oom")                                                                       \
+	X(REASON_CANCELLED, "cancelled")                                                           \
+	X(REASON_LEASE_LOST, "lease_lost")
+
+/* draining: the main process has ended, output is still to be read or the tree to be emptied. */
+#define WIRE_EXEC_STATES(X)                                                                        \
+	X(EXEC_RUNNING, "running")                                                                 \
+	X(EXEC_DRAINING, "draining")                                                               \
+	X(EXEC_EXITED, "exited")
+
+/* alive: its relay runs. dead: the relay ended without being asked; nothing of it runs any more. */
+#define WIRE_PLACE_STATES(X)                                                                       \
+	X(PLACE_ALIVE, "alive")                                                                    \
+	X(PLACE_DEAD, "dead")                                                                      \
+	X(PLACE_ENDING, "ending")
+
+#define WIRE_PLACE_KINDS(X)                                                                        \
+	X(PLACE_LOCAL, "local") /* the host's own file tree */                                     \
+	X(PLACE_DIR, "dir")     /* one directory of the host */
+
+#define WIRE_FILE_TYPES(X)                                                                         \
+	X(FILE_OTHER, "other")                                                                     \
+	X(FILE_REGULAR, "file")                                                                    \
+	X(FILE_DIRECTORY, "directory")                                                             \
+	X(FILE_SYMLINK, "symlink")                                                                 \
+	X(FILE_FIFO, "fifo")                                                                       \
+	X(FILE_SOCKET, "socket")                                                                   \
+	X(FILE_CHAR, "char_device")                                                                \
+	X(FILE_BLOCK, "block_device")
+
+/* Codes of ERROR, and what each becomes as an error of the server. Numbers are their order: append
+ * only. */
+#define WIRE_ERRORS(X)                                                                             \
+	X(WERR_NONE, "none", ERR_INTERNAL)                                                         \
+	X(WERR_PROTOCOL, "protocol", ERR_PROTOCOL)                                                 \
+	X(WERR_VERSION, "version", ERR_PROTOCOL)                                                   \
+	X(WERR_AUTH, "auth", ERR_UNAUTHENTICATED)                                                  \
+	X(WERR_STALE_EPOCH, "stale_epoch", ERR_STALE_GENERATION)                                   \
+	X(WERR_REPLACED, "replaced", ERR_CONFLICT)                                                 \
+	X(WERR_BUSY, "busy", ERR_UNAVAILABLE)                                                      \
+	X(WERR_ENDING, "ending", ERR_LEASE_LOST)                                                   \
+	X(WERR_INVALID, "invalid", ERR_BAD_REQUEST)                                                \
+	X(WERR_TOO_MANY, "too_many", ERR_TOO_MANY)                                                 \
+	X(WERR_NO_EXEC, "no_such_exec", ERR_NOT_FOUND)                                             \
+	X(WERR_RUNNING, "exec_running", ERR_CONFLICT)                                              \
+	X(WERR_EXITED, "exec_exited", ERR_CONFLICT)                                                \
+	X(WERR_BAD_OFFSET, "bad_offset", ERR_BAD_REQUEST)                                          \
+	X(WERR_COMMAND_NOT_FOUND, "command_not_found", ERR_COMMAND_NOT_FOUND)                      \
+	X(WERR_COMMAND_DENIED, "command_not_executable", ERR_COMMAND_DENIED)                       \
+	X(WERR_BAD_CWD, "bad_cwd", ERR_EXEC)                                                       \
+	X(WERR_BAD_USER, "bad_user", ERR_EXEC)                                                     \
+	X(WERR_START, "start_failed", ERR_EXEC)                                                    \
+	X(WERR_BAD_PATH, "bad_path", ERR_BAD_PATH)                                                 \
+	X(WERR_NOT_FOUND, "file_not_found", ERR_NOT_FOUND)                                         \
+	X(WERR_EXISTS, "file_exists", ERR_CONFLICT)                                                \
+	X(WERR_CHANGED, "file_changed", ERR_CONFLICT)                                              \
+	X(WERR_DENIED, "file_denied", ERR_FORBIDDEN)                                               \
+	X(WERR_FILE_TYPE, "file_type", ERR_UNPROCESSABLE)                                          \
+	X(WERR_NOT_EMPTY, "not_empty", ERR_CONFLICT)                                               \
+	X(WERR_NO_SPACE, "no_space", ERR_DISK_FULL)                                                \
+	X(WERR_IO, "io", ERR_IO)                                                                   \
+	X(WERR_NO_PLACE, "no_such_place", ERR_NOT_FOUND)                                           \
+	X(WERR_PLACE_EXISTS, "place_exists", ERR_CONFLICT)                                         \
+	X(WERR_UNSUPPORTED, "unsupported", ERR_UNPROCESSABLE)
+
+/*
+ * Fields: F(id, kind, name, need, bound). Kinds: U32, U64; STR, BYTES (bound: most bytes); STRV
+ * (repeated string; bound: most values); ID16, B32 (that many bytes). For numbers the bound is the
+ * largest value. Need: REQ or OPT (absent: 0 or empty); _SECRET keeps the value out of dumps.
+ */
+#define ANY32 UINT32_MAX
+#define ANY64 UINT64_MAX
+#define PATH_BOUND 4095
+
+/* clang-format off */
+#define WIRE_FIELDS_ping(F)		F(1, U64, token, REQ, ANY64)
+#define WIRE_FIELDS_pong(F)		F(1, U64, token, REQ, ANY64)
+#define WIRE_FIELDS_error(F)		F(1, U32, code, REQ, ANY32) \
+					F(2, U32, errnum, OPT, ANY32) /* errno behind it, for people */ \
+					F(3, STR, message, REQ, 512)
+#define WIRE_FIELDS_credit(F)		F(1, U32, bytes, REQ, WIRE_CREDIT_MAX)
+#define WIRE_FIELDS_done(F)
+#define WIRE_FIELDS_reset(F)
+
+#define WIRE_FIELDS_hello(F)		F(1, U32, version, REQ, ANY32) \
+					F(2, U32, min_version, REQ, ANY32) \
+					F(3, U64, features, OPT, ANY64) \
+					F(4, STR, place_id, REQ, 64) \
+					F(5, U64, epoch, REQ, ANY64) \
+					F(6, B32, nonce, REQ, 32)
+#define WIRE_FIELDS_challenge(F)	F(1, U32, version, REQ, ANY32) /* the one both will speak */ \
+					F(2, U64, features, OPT, ANY64) \
+					F(3, B32, nonce, REQ, 32) \
+					F(4, B32, proof, REQ, 32)
+#define WIRE_FIELDS_proof(F)		F(1, B32, proof, REQ, 32)
+#define WIRE_FIELDS_welcome(F)		F(1, U64, absence_ms, REQ, ANY64) \
+					F(2, U32, pid, REQ, ANY32) /* as the relay sees itself */ \
+					F(3, U32, execs, OPT, ANY32) \
+					F(4, U32, max_execs, OPT, ANY32) \
+					F(5, U64, ring_max, OPT, ANY64) \
+					F(6, STR, boot_id, OPT, 64)
+#define WIRE_FIELDS_place_end(F)	F(1, U32, reason, REQ, 6)
+
+#define WIRE_FIELDS_exec_start(F)	F(1, ID16, exec_id, REQ, 16) \
+					F(2, STRV, argv, REQ, 8192) \
+					F(3, STRV, env, OPT_SECRET, 8192) /* complete: NAME=value */ \
+					F(4, STR, cwd, OPT, PATH_BOUND) /* default: the place's; relative to it */ \
+					F(5, STR, user, OPT, 128) /* name, uid or uid:gid */ \
+					F(6, U32, stdin_mode, OPT, 1) /* enum wire_stdin; a PTY always streams */ \
+					F(7, U32, pty, OPT, 1) \
+					F(8, U32, rows, OPT, 65535) \
+					F(9, U32, cols, OPT, 65535) \
+					F(10, STR, term, OPT, 64) /* TERM unless env has one */ \
+					F(11, U64, deadline_ms, OPT, ANY64) /* from the start; 0: none */ \
+					F(12, BYTES, rlimits, OPT, 320) /* (u32 resource, u64 soft, u64 hard)* */ \
+					F(13, U64, ring_bytes, OPT, ANY64) /* 0: default; cut to the place's limit */ \
+					F(14, U32, overflow, OPT, 1) /* enum wire_overflow */ \
+					F(15, U32, merge, OPT, 1) /* stderr joins stdout in one pipe */ \
+					F(16, U32, credit, OPT, WIRE_CREDIT_MAX) \
+					F(17, U64, from_offset, OPT, ANY64) /* when it exists already */
+#define WIRE_FIELDS_exec_started(F)	F(1, U32, pid, REQ, ANY32) \
+					F(2, U32, existing, OPT, 1) \
+					F(3, U64, stdin_offset, OPT, ANY64) \
+					F(4, U64, end_offset, OPT, ANY64) \
+					F(5, U64, kept_offset, OPT, ANY64) /* the oldest byte that is kept */
+#define WIRE_FIELDS_exec_attach(F)	F(1, ID16, exec_id, REQ, 16) \
+					F(2, U64, from_offset, REQ, ANY64) \
+					F(3, U32, credit, OPT, WIRE_CREDIT_MAX)
+#define WIRE_FIELDS_exec_ack(F)		F(1, U64, offset, REQ, ANY64)
+#define WIRE_FIELDS_exec_signal(F)	F(1, ID16, exec_id, REQ, 16) \
+					F(2, U32, signal, REQ, 64) \
+					F(3, U32, target, OPT, 2) /* enum wire_target */
+#define WIRE_FIELDS_exec_resize(F)	F(1, ID16, exec_id, REQ, 16) \
+					F(2, U32, rows, REQ, 65535) \
+					F(3, U32, cols, REQ, 65535)
+#define WIRE_FIELDS_exec_kill(F)	F(1, ID16, exec_id, REQ, 16) \
+					F(2, U32, reason, REQ, 6) /* what EXEC_EXIT will say */
+#define WIRE_FIELDS_exec_kill_all(F)	F(1, U32, reason, REQ, 6)
+#define WIRE_FIELDS_exec_list(F)
+#define WIRE_FIELDS_exec_state(F)	F(1, ID16, exec_id, REQ, 16) \
+					F(2, U32, state, REQ, 2) \
+					F(3, U32, pid, OPT, ANY32) \
+					F(4, U32, pty, OPT, 1) \
+					F(5, U32, stalled, OPT, 1) \
+					F(6, U64, end_offset, OPT, ANY64) \
+					F(7, U64, acked_offset, OPT, ANY64) \
+					F(8, U64, kept_offset, OPT, ANY64) \
+					F(9, U64, stdout_offset, OPT, ANY64) /* or the PTY's */ \
+					F(10, U64, stderr_offset, OPT, ANY64) \
+					F(11, U64, stdin_offset, OPT, ANY64) \
+					F(12, U64, started_ms, OPT, ANY64) /* civil time of the place */ \
+					F(13, U32, exit_code, OPT, 255) \
+					F(14, U32, signal, OPT, 64) \
+					F(15, U32, reason, OPT, 6) \
+					F(16, U64, wall_us, OPT, ANY64) \
+					F(17, U64, user_us, OPT, ANY64) \
+					F(18, U64, sys_us, OPT, ANY64) \
+					F(19, U64, max_rss_kb, OPT, ANY64)
+#define WIRE_FIELDS_exec_exit(F)	F(1, U32, exit_code, OPT, 255) /* when signal is 0 */ \
+					F(2, U32, signal, OPT, 64) \
+					F(3, U32, reason, REQ, 6) \
+					F(4, U64, end_offset, OPT, ANY64) \
+					F(5, U64, stdout_offset, OPT, ANY64) \
+					F(6, U64, stderr_offset, OPT, ANY64) \
+					F(7, U64, wall_us, OPT, ANY64) \
+					F(8, U64, user_us, OPT, ANY64) /* main process and what it waited for */ \
+					F(9, U64, sys_us, OPT, ANY64) \
+					F(10, U64, max_rss_kb, OPT, ANY64)
+#define WIRE_FIELDS_exec_stalled(F)	F(1, U32, stalled, REQ, 1)
+#define WIRE_FIELDS_exec_truncated(F)	F(1, U64, from_offset, REQ, ANY64) \
+					F(2, U64, to_offset, REQ, ANY64)
+#define WIRE_FIELDS_exec_stdin_closed(F)
+#define WIRE_FIELDS_exec_forget(F)	F(1, ID16, exec_id, REQ, 16)
+
+#define WIRE_FIELDS_file_stat(F)	F(1, STR, path, REQ, PATH_BOUND) \
+					F(2, U32, follow, OPT, 1)
+#define WIRE_FIELDS_file_info(F)	F(1, STR, name, OPT, 255) /* only in listings */ \
+					F(2, U32, type, REQ, 7) \
+					F(3, U32, mode, REQ, 07777) \
+					F(4, U64, size, REQ, ANY64) \
+					F(5, U64, mtime_ns, REQ, ANY64) \
+					F(6, U64, ctime_ns, OPT, ANY64) \
+					F(7, U32, uid, OPT, ANY32) \
+					F(8, U32, gid, OPT, ANY32) \
+					F(9, U64, inode, OPT, ANY64) \
+					F(10, STR, target, OPT, PATH_BOUND) /* of a symlink */ \
+					F(11, STR, tag, OPT, 80) /* for if_match; changes with every write */
+#define WIRE_FIELDS_file_list(F)	F(1, STR, path, REQ, PATH_BOUND) \
+					F(2, U64, cursor, OPT, ANY64) /* from FILE_PAGE; 0: start */ \
+					F(3, U32, limit, OPT, 1000) /* 0: 1000 */
+#define WIRE_FIELDS_file_page(F)	F(1, U64, cursor, OPT, ANY64) /* 0: that was all */
+#define WIRE_FIELDS_file_read(F)	F(1, STR, path, REQ, PATH_BOUND) \
+					F(2, U64, offset, OPT, ANY64) \
+					F(3, U64, length, OPT, ANY64) /* 0: to the end */ \
+					F(4, U32, credit, OPT, WIRE_CREDIT_MAX)
+#define WIRE_FIELDS_file_write(F)	F(1, STR, path, REQ, PATH_BOUND) \
+					F(2, U32, mode, OPT, 0777) /* 0: the old file's, else 0644 */ \
+					F(3, U32, no_clobber, OPT, 1) \
+					F(4, STR, if_match, OPT, 80) /* tag the old file must have */
+#define WIRE_FIELDS_file_mkdir(F)	F(1, STR, path, REQ, PATH_BOUND) \
+					F(2, U32, mode, OPT, 07777) /* 0: 0755 */ \
+					F(3, U32, parents, OPT, 1)
+#define WIRE_FIELDS_file_rename(F)	F(1, STR, from, REQ, PATH_BOUND) \
+					F(2, STR, to, REQ, PATH_BOUND) \
+					F(3, U32, no_replace, OPT, 1)
+#define WIRE_FIELDS_file_remove(F)	F(1, STR, path, REQ, PATH_BOUND) \
+					F(2, U32, recursive, OPT, 1)
+#define WIRE_FIELDS_file_chmod(F)	F(1, STR, path, REQ, PATH_BOUND) \
+					F(2, U32, mode, REQ, 07777)
+
+#define WIRE_FIELDS_keeper_hello(F)	F(1, U32, version, REQ, ANY32) \
+					F(2, U32, min_version, REQ, ANY32) \
+					F(3, U64, features, OPT, ANY64)
+#define WIRE_FIELDS_keeper_welcome(F)	F(1, U32, version, REQ, ANY32) \
+					F(2, U64, features, OPT, ANY64) \
+					F(3, U32, pid, REQ, ANY32) \
+					F(4, U32, places, OPT, ANY32) \
+					F(5, STR, boot_id, OPT, 64) \
+					F(6, STR, program_version, OPT, 64)
+#define WIRE_FIELDS_place_make(F)	F(1, STR, place_id, REQ, 64) \
+					F(2, U32, kind, REQ, 1) \
+					F(3, B32, key, REQ_SECRET, 32) \
+					F(4, STR, root, OPT, PATH_BOUND) /* dir: absolute; empty: made inside */ \
+					F(5, STR, cwd, OPT, PATH_BOUND) /* default: the root */ \
+					F(6, U32, uid, OPT, ANY32) /* payload's, when run_as is 1 */ \
+					F(7, U32, gid, OPT, ANY32) \
+					F(8, U32, run_as, OPT, 1) \
+					F(9, U64, absence_ms, REQ, ANY64) /* 1 s .. 7 days */ \
+					F(10, U64, ring_max, OPT, ANY64) \
+					F(11, U32, max_execs, OPT, 65536) \
+					F(12, U32, make_root, OPT, 1) /* create root, remove it at the end */ \
+					F(13, U32, confine, OPT, 1) /* no_new_privs, empty bounding set */
+#define WIRE_FIELDS_place_state(F)	F(1, STR, place_id, REQ, 64) \
+					F(2, U32, state, REQ, 2) \
+					F(3, STR, socket, OPT, PATH_BOUND) \
+					F(4, U32, pid, OPT, ANY32) \
+					F(5, U64, start_time, OPT, ANY64) /* clock ticks, /proc/PID/stat field 22 */ \
+					F(6, U32, kind, OPT, 1) \
+					F(7, STR, root, OPT, PATH_BOUND) \
+					F(8, STR, cgroup, OPT, PATH_BOUND) \
+					F(9, STR, ended, OPT, 64) /* why it is dead */
+#define WIRE_FIELDS_place_list(F)
+#define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64)
+#define WIRE_FIELDS_keeper_status(F)
+#define WIRE_FIELDS_keeper_state(F)	F(1, U32, alive, OPT, ANY32) \
+					F(2, U32, dead, OPT, ANY32) \
+					F(3, U32, clients, OPT, ANY32) \
+					F(4, U64, uptime_ms, OPT, ANY64) \
+					F(5, STR, cgroup, OPT, PATH_BOUND) /* empty: none can be used */
+#define WIRE_FIELDS_keeper_shutdown(F)
+#define WIRE_FIELDS_recipe(F)		F(1, STR, place_id, REQ, 64) \
+					F(2, U32, kind, REQ, 1) \
+					F(3, STR, root, OPT, PATH_BOUND) \
+					F(4, U32, made_root, OPT, 1) \
+					F(5, STR, cgroup, OPT, PATH_BOUND) \
+					F(6, STR, boot_id, REQ, 64) \
+					F(7, U64, absence_ms, REQ, ANY64)
+
+#define WIRE_FIELDS_relay_config(F)	F(1, STR, place_id, REQ, 64) \
+					F(2, B32, key, REQ_SECRET, 32) \
+					F(3, U64, absence_ms, REQ, ANY64) \
+					F(4, U32, whole_host, OPT, 1) /* root is "/": paths are absolute */ \
+					F(5, STR, cwd, REQ, PATH_BOUND) \
+					F(6, U32, uid, OPT, ANY32) \
+					F(7, U32, gid, OPT, ANY32) \
+					F(8, U32, run_as, OPT, 1) \
+					F(9, U64, ring_max, REQ, ANY64) \
+					F(10, U32, max_execs, REQ, 65536) \
+					F(11, U32, confine, OPT, 1) \
+					F(12, U32, has_cgroup, OPT, 1)
+
+/* M(NAME, name, frame type): the sender and the answer in the comment. R relay, S server, K keeper. */
+#define WIRE_MESSAGES(M) \
+	M(PING, ping, 0x10)			/* any: PONG */ \
+	M(PONG, pong, 0x11) \
+	M(ERROR, error, 0x12)			/* any */ \
+	M(CREDIT, credit, 0x13)			/* receiver of the bytes */ \
+	M(DONE, done, 0x14)			/* success of a request without a result */ \
+	M(RESET, reset, 0x15)			/* S: ends FILE_READ, FILE_WRITE, or detaches an exec */ \
+	M(HELLO, hello, 0x18)			/* S: CHALLENGE */ \
+	M(CHALLENGE, challenge, 0x19)		/* R */ \
+	M(PROOF, proof, 0x1a)			/* S: WELCOME */ \
+	M(WELCOME, welcome, 0x1b)		/* R */ \
+	M(PLACE_END, place_end, 0x1c)		/* S: DONE, then the relay kills all and exits */ \
+	M(EXEC_START, exec_start, 0x20)		/* S: EXEC_STARTED, then OUTPUT .. EXEC_EXIT */ \
+	M(EXEC_STARTED, exec_started, 0x21)	/* R */ \
+	M(EXEC_ATTACH, exec_attach, 0x22)	/* S: EXEC_STARTED existing=1, then as EXEC_START */ \
+	M(EXEC_ACK, exec_ack, 0x23)		/* S, on the exec's stream: no answer */ \
+	M(EXEC_SIGNAL, exec_signal, 0x24)	/* S: DONE */ \
+	M(EXEC_RESIZE, exec_resize, 0x25)	/* S: DONE */ \
+	M(EXEC_KILL, exec_kill, 0x26)		/* S: DONE when killing has begun; EXEC_EXIT tells the end */ \
+	M(EXEC_KILL_ALL, exec_kill_all, 0x27)	/* S: DONE; every exec of the place */ \
+	M(EXEC_LIST, exec_list, 0x28)		/* S: EXEC_STATE per exec, then DONE */ \
+	M(EXEC_STATE, exec_state, 0x29)		/* R; also the record of the spool's journal */ \
+	M(EXEC_FORGET, exec_forget, 0x2a)	/* S: DONE; exec_running while it runs */ \
+	M(EXEC_EXIT, exec_exit, 0x2b)		/* R, last on the exec's stream, which it ends */ \
+	M(EXEC_STALLED, exec_stalled, 0x2c)	/* R */ \
+	M(EXEC_TRUNCATED, exec_truncated, 0x2d)	/* R */ \
+	M(EXEC_STDIN_CLOSED, exec_stdin_closed, 0x2e) /* R: nobody reads it; more is discarded */ \
+	M(FILE_STAT, file_stat, 0x40)		/* S: FILE_INFO */ \
+	M(FILE_INFO, file_info, 0x41)		/* R */ \
+	M(FILE_LIST, file_list, 0x42)		/* S: FILE_INFO per entry, then FILE_PAGE */ \
+	M(FILE_PAGE, file_page, 0x43)		/* R */ \
+	M(FILE_READ, file_read, 0x44)		/* S: FILE_INFO, then DATA .. END */ \
+	M(FILE_WRITE, file_write, 0x45)		/* S, then DATA .. END: FILE_INFO when it is in place */ \
+	M(FILE_MKDIR, file_mkdir, 0x46)		/* S: DONE */ \
+	M(FILE_RENAME, file_rename, 0x47)	/* S: DONE */ \
+	M(FILE_REMOVE, file_remove, 0x48)	/* S: DONE */ \
+	M(FILE_CHMOD, file_chmod, 0x49)		/* S: DONE */ \
+	M(KEEPER_HELLO, keeper_hello, 0x60)	/* S to K: KEEPER_WELCOME. First on the connection */ \
+	M(KEEPER_WELCOME, keeper_welcome, 0x61)	/* K */ \
+	M(PLACE_MAKE, place_make, 0x62)		/* S to K: PLACE_STATE; same id again: the same place */ \
+	M(PLACE_STATE, place_state, 0x63)	/* K */ \
+	M(PLACE_LIST, place_list, 0x64)		/* S to K: PLACE_STATE per place, then DONE */ \
+	M(PLACE_DESTROY, place_destroy, 0x65)	/* S to K: DONE when nothing is left of it */ \
+	M(KEEPER_STATUS, keeper_status, 0x66)	/* S to K: KEEPER_STATE */ \
+	M(KEEPER_STATE, keeper_state, 0x67)	/* K */ \
+	M(KEEPER_SHUTDOWN, keeper_shutdown, 0x68) /* S to K: DONE, or busy while it has places */ \
+	M(RECIPE, recipe, 0x70)			/* no traffic: the keeper's file */ \
+	M(RELAY_CONFIG, relay_config, 0x71)	/* keeper to relay, in the start pipe: wire/place.h */
+/* clang-format on */
+
+struct wire_bytes {
+	const uint8_t *data;
+	uint32_t len;
+};
+
+/* NULL-terminated, so that it can be handed to execve. */
+struct wire_strv {
+	const char *const *v;
+	uint32_t count;
+};
+
+#define WIRE_DECLARE_U32(name) uint32_t name;
+#define WIRE_DECLARE_U64(name) uint64_t name;
+#define WIRE_DECLARE_STR(name) const char *name; /* NULL: absent */
+#define WIRE_DECLARE_BYTES(name) struct wire_bytes name;
+#define WIRE_DECLARE_STRV(name) struct wire_strv name;
+#define WIRE_DECLARE_ID16(name) uint8_t name[16];
+#define WIRE_DECLARE_B32(name) uint8_t name[32];
+#define WIRE_DECLARE(id, kind, name, need, bound) WIRE_DECLARE_##kind(name)
+
+#define M(NAME, name, type)                                                                        \
+	struct wire_##name {                                                                       \
+		WIRE_FIELDS_##name(WIRE_DECLARE)                                                   \
+	};
+WIRE_MESSAGES(M)
+#undef M
+
+enum wire_type {
+	WIRE_DATA = 1,
+	WIRE_OUTPUT = 2,
+#define M(NAME, name, type) WIRE_##NAME = type,
+	WIRE_MESSAGES(M)
+#undef M
+};
+
+#define X(name, text) name,
+enum wire_reason { WIRE_REASONS(X) };
+enum wire_exec_phase { WIRE_EXEC_STATES(X) };
+enum wire_place_phase { WIRE_PLACE_STATES(X) };
+enum wire_place_kind { WIRE_PLACE_KINDS(X) };
+enum wire_file_type { WIRE_FILE_TYPES(X) };
+#undef X
+#define X(name, text, code) name,
+enum wire_error_code { WIRE_ERRORS(X) WERR_COUNT };
+#undef X
+
+/* A decoded message. Strings and bytes point into the payload it was decoded from. */
+#define WIRE_VECTORS_MAX 2
+struct wire_message {
+	enum wire_type type;
+	uint32_t stream;
+	union {
+#define M(NAME, name, type) struct wire_##name name;
+		WIRE_MESSAGES(M)
+#undef M
+	};
+	const char **vectors[WIRE_VECTORS_MAX]; /* owned */
+};
+
+/*
+ * Decodes the payload of a message frame. -1 with ERR_PROTOCOL for anything the table does not
+ * allow. The message is empty after a failure and is to be cleared after use.
+ */
+int wire_decode(const struct frame *frame, struct wire_message *out, struct error *err);
+void wire_message_clear(struct wire_message *m);
+#define _cleanup_wire_message_ _cleanup_(wire_message_clear)
+
+/*
+ * Appends one frame with the message of that type (`msg` is its struct). -1 with ERR_TOO_LARGE when
+ * it does not fit a frame or a bound of the table; `out` is then unchanged.
+ */
+int wire_encode(struct buf *out, uint32_t stream, enum wire_type type, const void *msg,
+		struct error *err);
+/* Appends ERROR; the message is cut to its bound. */
+void wire_encode_error(struct buf *out, uint32_t stream, enum wire_error_code code, int errnum,
+		       const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* One line for people: name, stream, fields by name; secrets only as sizes. Safe on hostile bytes.
+ */
+void wire_dump(const struct frame *frame, struct buf *out);
+
+const char *wire_type_name(unsigned type); /* NULL when unknown */
+const char *wire_error_name(uint32_t code);
+/* The server's own code for it. */
+enum error_code wire_error_meaning(uint32_t code);
+const char *wire_reason_name(uint32_t reason);
+const char *wire_exec_state_name(uint32_t state);
+const char *wire_place_state_name(uint32_t state);
+const char *wire_place_kind_name(uint32_t kind);
+const char *wire_file_type_name(uint32_t type);

@@ -1,0 +1,48 @@
+/*
+ * How a relay is started, whoever starts it. Nothing is said in argv or environment but the place
+ * id (argv[1], so that people and the keeper can tell relays apart in /proc). The relay inherits
+ * exactly:
+ */
+#pragma once
+
+/* A bound unix stream socket; the relay calls listen() itself, so that SO_PEERCRED names the relay.
+ */
+#define RELAY_FD_LISTEN 3
+/* One RELAY_CONFIG frame (stream 0), then the end; read to the end and closed. Holds the key. */
+#define RELAY_FD_CONFIG 4
+/* The spool directory: journal `exits`, ring files (without names), `ended`. Not for the payload.
+ */
+#define RELAY_FD_SPOOL 5
+/* The root of all file requests and the base of relative working directories. */
+#define RELAY_FD_ROOT 6
+/*
+ * With has_cgroup: the place's own cgroup v2 directory. The relay makes one child cgroup per
+ * running exec in it (e1, e2, ..) and is itself in none of those.
+ */
+#define RELAY_FD_CGROUP 7
+#define RELAY_FD_END 8
+
+/* Set in the environment of every exec, for finding strays where no cgroup holds them. */
+#define RELAY_MARK_PLACE "BERTH_PLACE_ID"
+#define RELAY_MARK_EXEC "BERTH_EXEC_ID"
+
+/* Exit statuses of the relay, for its parent. Any other end was not meant. */
+#define RELAY_EXIT_ENDED 0    /* PLACE_END */
+#define RELAY_EXIT_ABSENCE 10 /* nobody came within the absence TTL */
+#define RELAY_EXIT_START 11   /* could not start; the reason is on stderr */
+
+/* File in the spool directory that says why the relay ended: one line of text. */
+#define RELAY_ENDED_FILE "ended"
+/* File in the spool directory: EXEC_STATE frames of exits that were not forgotten. */
+#define RELAY_JOURNAL_FILE "exits"
+
+#define PLACE_SOCKET_NAME "s"
+#define PLACE_SPOOL_NAME "spool"
+#define KEEPER_SOCKET_NAME "keeper.sock"
+
+#define PLACE_ABSENCE_MIN_MS 1000ull
+#define PLACE_ABSENCE_MAX_MS (7ull * 24 * 3600 * 1000)
+#define PLACE_RING_DEFAULT (4ull << 20)
+#define PLACE_RING_MIN (64ull << 10)
+#define PLACE_RING_MAX (1ull << 30)
+#define PLACE_EXECS_DEFAULT 1024
