@@ -7,8 +7,10 @@
 
 #define BUF_FIRST_CAP 64
 
-/* True when `extra` more bytes may be kept; otherwise the buffer remembers that something was
- * dropped. */
+/*
+ * True when `extra` more bytes may be kept; otherwise the buffer remembers that something was
+ * dropped.
+ */
 static bool buf_admits(struct buf *b, size_t extra)
 {
 	if (b->max && (b->len > b->max || extra > b->max - b->len)) {

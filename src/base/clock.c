@@ -113,7 +113,8 @@ void time_iso(int64_t ms, char out[TIME_ISO_SIZE])
 	snprintf(out + 19, TIME_ISO_SIZE - 19, ".%03dZ", (int)fraction);
 }
 
-/* Reads exactly `digits` digits and moves on; -1 when they are not there or the value is too high.
+/*
+ * Reads exactly `digits` digits and moves on; -1 when they are not there or the value is too high.
  */
 static int take_number(const char **s, int digits, int max)
 {

@@ -35,8 +35,10 @@ struct fake_clock {
 void clock_init_fake(struct fake_clock *fake, int64_t start_ms);
 void clock_fake_advance(struct fake_clock *fake, int64_t ms);
 
-/* Milliseconds left until a clock_mono deadline, for poll(): 0..INT_MAX; deadline < 0 means none ->
- * -1. */
+/*
+ * Milliseconds left until a clock_mono deadline, for poll(): 0..INT_MAX; deadline < 0 means none ->
+ * -1.
+ */
 int clock_poll_timeout(struct clock *c, int64_t deadline_mono_ms);
 
 #define TIME_ISO_SIZE 32

@@ -38,7 +38,8 @@ static void format_message(char *out, size_t size, const char *fmt, va_list ap)
 	mend_cut(out, size, vsnprintf(out, size, fmt, ap));
 }
 
-/* Only here is an error filled; the text was made before, as its arguments may lie in the old one.
+/*
+ * Only here is an error filled; the text was made before, as its arguments may lie in the old one.
  */
 static int replace(struct error *err, enum error_code code, int errnum, const char *message)
 {

@@ -41,7 +41,8 @@ struct armed_fault {
 	atomic_llong hits;
 };
 
-/* The seam reaches into every room, and a plan handed through all of them would be worse than this.
+/*
+ * The seam reaches into every room, and a plan handed through all of them would be worse than this.
  */
 static struct armed_fault armed[MAX_ARMED];
 static atomic_uint armed_count;
@@ -121,8 +122,10 @@ int fault_init(const char *spec, struct error *err)
 	return 0;
 }
 
-/* The entry of this name that fires now. Every entry of the name counts the hit, also behind a
- * match. */
+/*
+ * The entry of this name that fires now. Every entry of the name counts the hit, also behind a
+ * match.
+ */
 static const struct armed_fault *count_hit(const struct fault_point *point, bool skip)
 {
 	unsigned count = atomic_load_explicit(&armed_count, memory_order_acquire);

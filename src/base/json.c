@@ -169,7 +169,8 @@ json_t *json_array_at(const json_t *object, const char *key)
 	return json_is_array(value) ? value : NULL;
 }
 
-/* Text from file names and programs need not be UTF-8, and JSON must be: better mended than lost.
+/*
+ * Text from file names and programs need not be UTF-8, and JSON must be: better mended than lost.
  */
 static json_t *new_string(const char *s)
 {

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
-#include "base/mem.h"
+#include "base/text.h"
 
 #define MESSAGE_SIZE 4096
 
@@ -27,9 +27,17 @@ void log_set_level(enum log_level level)
 	atomic_store(&lowest_level, (int)level);
 }
 
+/* Bytes of the character at p; 0 when there is no valid one. */
+static size_t utf8_length(const unsigned char *p)
+{
+	size_t n = *p < 0x80 ? 1 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : 4;
+
+	return utf8_valid((const char *)p, strnlen((const char *)p, n)) ? n : 0;
+}
+
 /*
- * A terminal obeys C0 controls, DEL, and the C1 controls that UTF-8 writes as C2 80..9F; a reader
- * of the log obeys newlines. None of them passes.
+ * A terminal obeys C0 controls, DEL, and the C1 controls that UTF-8 writes as C2 80..9F and older
+ * ones as single bytes; a reader of the log obeys newlines. None of them passes.
  */
 static size_t escape(char *out, const char *message)
 {
@@ -38,20 +46,22 @@ static size_t escape(char *out, const char *message)
 	size_t n = 0;
 
 	for (; *p; p++) {
+		size_t character = utf8_length(p);
 		bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f;
 
 		if (*p == '\n' || *p == '\t' || *p == '\r') {
 			out[n++] = '\\';
 			out[n++] = *p == '\n' ? 'n' : *p == '\t' ? 't' : 'r';
-		} else if (*p < 0x20 || *p == 0x7f || c1) {
-			if (c1)
-				p++;
+		} else if (*p < 0x20 || *p == 0x7f || c1 || !character) {
+			p += c1;
 			out[n++] = '\\';
 			out[n++] = 'x';
 			out[n++] = hex[*p >> 4];
 			out[n++] = hex[*p & 15];
 		} else {
-			out[n++] = (char)*p;
+			memcpy(out + n, p, character);
+			n += character;
+			p += character - 1;
 		}
 	}
 	return n;

@@ -30,7 +30,8 @@ static inline void free_ptr(void *p)
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 #define _cleanup_free_ _cleanup_(free_ptr)
 
-/* Moves ownership out of a variable, leaving NULL behind: the cleanup attribute then does nothing.
+/*
+ * Moves ownership out of a variable, leaving NULL behind: the cleanup attribute then does nothing.
  */
 #define steal(ptr)                                                                                 \
 	({                                                                                         \

@@ -20,8 +20,10 @@ struct open_how_v0 {
 #define RESOLVE_NO_SYMLINKS_ 0x04
 #define RESOLVE_BENEATH_ 0x08
 
-/* A rename elsewhere in the system may make the kernel unsure about ".."; it then asks to try
- * again. */
+/*
+ * A rename elsewhere in the system may make the kernel unsure about ".."; it then asks to try
+ * again.
+ */
 #define RACE_RETRIES 64
 
 char *path_join(const char *dir, const char *name)

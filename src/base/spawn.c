@@ -34,18 +34,21 @@ static const char *path_of(char *const *envp)
 	return DEFAULT_PATH;
 }
 
-/* 0 when `file`, seen from the directory `at`, is a program we may run, else the errno that tells
- * why. */
+/*
+ * 0 when `file`, seen from the directory `at`, is a program we may run, else the errno that tells
+ * why. EACCES is kept for a file that is there and lacks the permission: a shell's 126 also after a
+ * search of PATH, while directories of PATH that we may not look into count for nothing.
+ */
 static int why_not_runnable(int at, const char *file)
 {
 	struct stat st;
 
 	if (fstatat(at, file, &st, 0) < 0)
-		return errno;
+		return errno == EACCES ? EPERM : errno;
 	if (S_ISDIR(st.st_mode))
 		return EISDIR;
 	if (!S_ISREG(st.st_mode))
-		return EACCES;
+		return EPERM;
 	return faccessat(at, file, X_OK, AT_EACCESS) < 0 ? errno : 0;
 }
 
@@ -78,7 +81,7 @@ static int find_program(const struct spawn_spec *spec, int at, char **file, stru
 		*file = xstrdup(command);
 		return 0;
 	}
-	for (const char *dir = path_of(spec->envp); *command; dir++) {
+	for (const char *dir = path_of(spec->envp);; dir++) {
 		size_t len = strcspn(dir, ":");
 		/* An empty entry means the working directory, as in every shell. */
 		char *candidate = len ? xasprintf("%.*s/%s", (int)len, dir, command)
@@ -90,7 +93,7 @@ static int find_program(const struct spawn_spec *spec, int at, char **file, stru
 			return 0;
 		}
 		free(candidate);
-		if (why == EACCES || why == EISDIR)
+		if (why == EACCES)
 			worst = EACCES;
 		dir += len;
 		if (!*dir)
@@ -247,8 +250,10 @@ int spawn(const struct spawn_spec *spec, pid_t *pid, int *pidfd, struct error *e
 
 	if (rc) {
 		*pid = -1;
-		/* The file was there a moment ago: ENOENT now is its interpreter. */
-		if (rc == ENOENT || rc == EACCES || rc == ENOEXEC || rc == EPERM || rc == ELIBBAD)
+		if (rc == ENOENT)
+			return error_set(err, ERR_COMMAND_NOT_FOUND,
+					 "%s: its interpreter is missing", spec->argv[0]);
+		if (rc == EACCES || rc == ENOEXEC || rc == EPERM || rc == ELIBBAD)
 			return not_runnable(err, spec->argv[0], rc);
 		error_errno(err, rc, "start %s", spec->argv[0]);
 		return error_recode(err, ERR_EXEC);

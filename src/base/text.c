@@ -295,7 +295,8 @@ static int base64_value(char c)
 	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* One group of four; `pad` says how many '=' end it. Bits that the padding cuts off must be zero.
+/*
+ * One group of four; `pad` says how many '=' end it. Bits that the padding cuts off must be zero.
  */
 static bool base64_group(struct buf *out, const char *s, int pad)
 {

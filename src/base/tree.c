@@ -57,7 +57,8 @@ static int holder_fd(const struct walk *w)
 	return w->depth ? dirfd(w->levels[w->depth - 1].dir) : w->parent;
 }
 
-/* A directory its owner may not read (an overlay's work directory has mode 000) is made readable.
+/*
+ * A directory its owner may not read (an overlay's work directory has mode 000) is made readable.
  */
 static int open_child(int holder, const char *name)
 {
