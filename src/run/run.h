@@ -76,7 +76,9 @@ int run_cancel(struct runs *runs, const struct actor *actor, const char *id, str
 /* A new run with the same request; the old must have ended (ERR_RUN_STATE). */
 int run_retry(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
 	      struct error *err);
-/* Becomes readable when the run changes; for followers. Close with close(). */
+/* An eventfd that becomes readable when the run changes; for followers. Give it back to
+ * run_unwatch. */
 int run_watch(struct runs *runs, const char *id, struct error *err);
+void run_unwatch(struct runs *runs, const char *id, int fd);
 /* Removes finished runs and their logs older than the time; returns how many. */
 int64_t runs_prune(struct runs *runs, int64_t before_ms, struct error *err);

@@ -1,0 +1,199 @@
+#include "run/service.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "run/row.h"
+
+static const char *const STDIN_ENCODINGS[] = { "utf8", "base64", NULL };
+
+const struct field RUN_FIELDS[] = {
+	{ "command", FIELD_STRING_ARRAY, FIELD_REQUIRED, 1, 4096,
+	  .summary = "argv; never a shell string" },
+	{ "environmentId", FIELD_UUID, FIELD_NULLABLE,
+	  .summary = "where to run; null means the company's Local environment, absent lets the "
+		     "workspace, issue, project and agent decide" },
+	{ "agentId", FIELD_UUID, FIELD_NULLABLE, .summary = "on behalf of which agent" },
+	{ "projectId", FIELD_UUID, FIELD_NULLABLE, .summary = "what the run belongs to" },
+	{ "issueId", FIELD_UUID, FIELD_NULLABLE, .summary = "what the run works on" },
+	{ "executionWorkspaceId", FIELD_UUID, FIELD_NULLABLE, .summary = "workspace to work in" },
+	{ "cwd", FIELD_STRING, FIELD_NULLABLE, 1, 4096,
+	  .summary = "absolute directory in the place" },
+	{ "env", FIELD_STRING_MAP, 0, .summary = "added to the minimal environment" },
+	{ "stdin", FIELD_STRING, FIELD_NULLABLE, 0, 1 << 20,
+	  .summary = "the whole of standard input" },
+	{ "stdinEncoding", FIELD_STRING, 0, .one_of = STDIN_ENCODINGS,
+	  .summary = "utf8 (default) or base64" },
+	{ "timeoutMs", FIELD_INT, FIELD_NULLABLE, 1, 30LL * 86400 * 1000,
+	  .summary = "the whole process tree ends when it has run this long" },
+	{ 0 },
+};
+
+SQL(RUN_INSERT,
+    "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
+    " execution_workspace_id, status, command, cwd, env, stdin, stdin_encoding, timeout_ms,"
+    " context, node_id, boot_epoch, created_at, updated_at)"
+    " VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, $9, $10, $11, $12, $13, $14, $15,"
+    " $16, $16)");
+SQL(RUN_REF_AGENT, "SELECT company_id FROM agents WHERE id = $1");
+SQL(RUN_REF_PROJECT, "SELECT company_id FROM projects WHERE id = $1");
+SQL(RUN_REF_ISSUE, "SELECT company_id FROM issues WHERE id = $1");
+SQL(RUN_REF_WORKSPACE, "SELECT company_id FROM execution_workspaces WHERE id = $1");
+SQL(RUN_REF_ENVIRONMENT, "SELECT company_id FROM environments WHERE id = $1");
+
+struct creation {
+	struct runs *runs;
+	const struct actor *actor;
+	const char *id, *company_id;
+	const json_t *body;
+	char *command, *env, *context;
+	struct run *out;
+	int64_t now;
+};
+
+/* A foreign id and an unknown one are told in the same words: existence does not leak. */
+static int check_reference(struct tx *tx, const struct creation *c, const char *key,
+			   const struct sql *sql, struct error *err)
+{
+	_cleanup_cursor_ struct cursor cursor = { 0 };
+	const char *id = json_str(c->body, key);
+	int found;
+
+	if (!id)
+		return 0;
+	if (tx_query(tx, &cursor, sql, err, B_TEXT(id)) < 0)
+		return -1;
+	found = cursor_next(&cursor, err);
+	if (found < 0)
+		return -1;
+	if (found == 0 || !streq(col_text(&cursor, 0), c->company_id))
+		return error_set(err, ERR_UNPROCESSABLE, "%s \"%s\" was not found in this company",
+				 key, id);
+	return 0;
+}
+
+static int insert_run(struct tx *tx, void *arg, struct error *err)
+{
+	struct creation *c = arg;
+	const json_t *b = c->body;
+	const struct activity activity = { .company_id = c->company_id,
+					   .actor = c->actor,
+					   .action = "run.created",
+					   .entity_type = "run",
+					   .entity_id = c->id,
+					   .agent_id = json_str(b, "agentId") };
+	int64_t timeout = json_int(b, "timeoutMs", 0);
+
+	if (company_exists_tx(tx, c->company_id, err) < 0 ||
+	    check_reference(tx, c, "agentId", &RUN_REF_AGENT, err) < 0 ||
+	    check_reference(tx, c, "projectId", &RUN_REF_PROJECT, err) < 0 ||
+	    check_reference(tx, c, "issueId", &RUN_REF_ISSUE, err) < 0 ||
+	    check_reference(tx, c, "executionWorkspaceId", &RUN_REF_WORKSPACE, err) < 0 ||
+	    check_reference(tx, c, "environmentId", &RUN_REF_ENVIRONMENT, err) < 0)
+		return -1;
+	if (tx_exec(tx, &RUN_INSERT, err, B_TEXT(c->id), B_TEXT(c->company_id),
+		    B_TEXT(json_str(b, "agentId")), B_TEXT(json_str(b, "projectId")),
+		    B_TEXT(json_str(b, "issueId")), B_TEXT(json_str(b, "executionWorkspaceId")),
+		    B_TEXT(c->command), B_TEXT(json_str(b, "cwd")), B_TEXT(c->env),
+		    B_TEXT(json_str(b, "stdin")), B_TEXT(json_str(b, "stdinEncoding")),
+		    timeout > 0 ? B_INT(timeout) : B_NULL, B_TEXT(c->context),
+		    B_TEXT(c->runs->node->id), B_INT(c->runs->node->boot_epoch), B_INT(c->now)) < 0)
+		return -1;
+	if (activity_write_tx(tx, c->now, &activity, err) < 0)
+		return -1;
+	run_clear(c->out);
+	return run_load_tx(tx, c->id, c->out, err);
+}
+
+/* What the table of fields cannot say. */
+static int check_body(const json_t *body, struct error *err)
+{
+	const char *cwd = json_str(body, "cwd"), *input = json_str(body, "stdin"), *key;
+	const char *program = json_string_value(json_array_get(json_array_at(body, "command"), 0));
+	json_t *value;
+
+	if (str_blank(program))
+		return error_set(err, ERR_VALIDATION,
+				 "command[0] is empty: name the program to run");
+	if (cwd && cwd[0] != '/')
+		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
+	json_object_foreach (json_object_at(body, "env"), key, value) {
+		if (!key[0] || strchr(key, '='))
+			return error_set(err, ERR_VALIDATION,
+					 "env has a name that is empty or contains '='");
+	}
+	if (input && str_equal(json_str(body, "stdinEncoding"), "base64")) {
+		_cleanup_buf_ struct buf raw = { 0 };
+
+		if (!base64_decode(&raw, input, strlen(input)))
+			return error_set(err, ERR_VALIDATION, "stdin is not valid base64");
+	}
+	return 0;
+}
+
+/* The request's choice of environment is kept with its three states until the run is resolved. */
+static json_t *initial_context(const json_t *body)
+{
+	json_t *context = json_object(), *request = json_object();
+	json_t *environment = json_object_get(body, "environmentId");
+
+	if (environment)
+		json_put_ref(request, "environmentId", environment);
+	json_put_new(context, "request", request);
+	return context;
+}
+
+int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
+	       const char *company_id, const json_t *body, struct run *run, struct error *err)
+{
+	_cleanup_json_ json_t *context = initial_context(body);
+	_cleanup_json_ json_t *no_env = json_object();
+	const json_t *env = json_object_at(body, "env");
+	_cleanup_free_ char *command = json_text(json_object_get(body, "command"));
+	_cleanup_free_ char *env_text = json_text(env ? env : no_env);
+	_cleanup_free_ char *context_text = json_text(context);
+	char fresh[ID_SIZE];
+	struct creation c = { .runs = runs,
+			      .actor = actor,
+			      .id = run_id,
+			      .company_id = company_id,
+			      .body = body,
+			      .command = command,
+			      .env = env_text,
+			      .context = context_text,
+			      .out = run };
+
+	*run = (struct run){ 0 };
+	if (check_body(body, err) < 0)
+		return -1;
+	if (!run_id) {
+		id_new(fresh);
+		c.id = fresh;
+	}
+	c.now = clock_now(runs->clock);
+	if (DB_WRITE(runs->db, "run.create", insert_run, &c, err) < 0) {
+		run_clear(run);
+		return -1;
+	}
+	runs_wake(runs);
+	return 0;
+}
+
+int run_retry(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
+	      struct error *err)
+{
+	_cleanup_run_ struct run old = { 0 };
+	char new_id[ID_SIZE];
+
+	*run = (struct run){ 0 };
+	if (run_get(runs, id, &old, err) < 0)
+		return -1;
+	if (!run_status_is_final(old.status))
+		return error_set(err, ERR_RUN_STATE,
+				 "the run is %s: it can be retried once it has ended",
+				 run_status_name(old.status));
+	if (run_queue_retry(runs->db, runs->clock, runs->node, actor, &old, 0, new_id, err) < 0)
+		return -1;
+	runs_wake(runs);
+	return run_get(runs, new_id, run, err);
+}

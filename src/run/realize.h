@@ -1,0 +1,29 @@
+/*
+ * The workspace realization request of spec 01 E.5, and the provision command that follows it.
+ */
+#pragma once
+
+#include "run/orchestrator.h"
+
+struct realization_source {
+	const char *adapter_type;
+	const struct run *run;
+	const char *environment_id;
+	const struct workspace_record *workspace; /* NULL for none */
+	const char *local_path;
+};
+json_t *realization_request(const struct realization_source *source); /* new reference */
+
+/*
+ * Runs `bash -lc COMMAND` in the place. A command that ran and failed is success of this call with
+ * *detail set to one line saying how it ended; NULL detail means it succeeded.
+ */
+struct provision {
+	const struct place *place;
+	int64_t generation;
+	const char *run_id; /* also the exec's id: cancelling the run ends it, recovery finds it */
+	const char *cwd, *command;
+	int64_t timeout_ms;
+};
+int provision_run(struct orchestration *o, const struct provision *p, char **detail,
+		  struct error *err);

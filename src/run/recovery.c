@@ -1,0 +1,143 @@
+/*
+ * What an earlier server left behind. Until relays hold the processes, a run whose server died has
+ * lost its output's reader: its process tree is ended, the run fails with process_lost, its leases
+ * are released as failed, and only then one retry is queued, so that the retry never meets its
+ * predecessor's place.
+ */
+#include "run/service.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "run/row.h"
+
+#define BATCH 64
+
+/* Ours from an earlier start, or anybody's whose node has been silent too long. */
+SQL(RUN_LOST,
+    "SELECT r.id FROM runs r LEFT JOIN nodes n ON n.id = r.node_id"
+    " WHERE r.status IN ('queued', 'running', 'scheduled_retry') AND r.status = 'running'"
+    " AND ((r.node_id = $1 AND r.boot_epoch < CAST($2 AS BIGINT))"
+    "  OR (r.node_id <> $1 AND (n.heartbeat_at IS NULL OR n.heartbeat_at < CAST($3 AS BIGINT))))"
+    " ORDER BY r.created_at, r.id LIMIT CAST($4 AS BIGINT)");
+SQL(RUN_ADOPT_QUEUED,
+    "UPDATE runs SET node_id = $1, boot_epoch = $2, updated_at = $3"
+    " WHERE status IN ('queued', 'running', 'scheduled_retry') AND status = 'queued'"
+    " AND node_id <> $1 AND node_id NOT IN"
+    " (SELECT id FROM nodes WHERE heartbeat_at >= CAST($4 AS BIGINT))");
+
+struct lost {
+	struct runs *runs;
+	int64_t now;
+	char ids[BATCH][ID_SIZE];
+	size_t count;
+};
+
+static int find_lost(struct tx *tx, void *arg, struct error *err)
+{
+	struct lost *l = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int more;
+
+	l->count = 0;
+	if (tx_query(tx, &c, &RUN_LOST, err, B_TEXT(l->runs->node->id),
+		     B_INT(l->runs->node->boot_epoch), B_INT(l->now - NODE_DEAD_MS),
+		     B_INT(BATCH)) < 0)
+		return -1;
+	while ((more = cursor_next(&c, err)) > 0 && l->count < BATCH)
+		id_copy(l->ids[l->count++], col_text(&c, 0));
+	return more < 0 ? -1 : 0;
+}
+
+static int adopt_queued(struct tx *tx, void *arg, struct error *err)
+{
+	struct lost *l = arg;
+
+	return tx_exec(tx, &RUN_ADOPT_QUEUED, err, B_TEXT(l->runs->node->id),
+		       B_INT(l->runs->node->boot_epoch), B_INT(l->now),
+		       B_INT(l->now - NODE_DEAD_MS)) < 0
+		       ? -1
+		       : 0;
+}
+
+static int end_lost(struct runs *runs, const struct run *run, struct error *err)
+{
+	_cleanup_json_ json_t *result = json_object();
+	_cleanup_free_ char *text = NULL;
+	int64_t log_bytes = runlog_size(runs->logs, run->id);
+	struct run_ending ending = { .status = RUN_FAILED,
+				     .error_code = error_code_name(ERR_PROCESS_LOST),
+				     .result = result };
+
+	json_put_str(result, "stopReason", error_code_name(ERR_PROCESS_LOST));
+	if (run->cancel_requested_at > 0) {
+		ending.status = RUN_CANCELLED;
+		ending.error_code = error_code_name(ERR_CANCELLED);
+		ending.reason = exec_reason_name(EXEC_CANCELLED);
+		ending.error = "cancelled; the server stopped before it could confirm";
+		ending.result = NULL;
+	} else {
+		text = run->process_pid > 0
+			       ? xasprintf("the server stopped while process %lld was running",
+					   (long long)run->process_pid)
+			       : xstrdup("the server stopped before the command began");
+		ending.error = text;
+	}
+	return run_note_end(runs->db, runs->clock, run->id, &ending, MAX_OF(log_bytes, 0), err);
+}
+
+static int settle(struct runs *runs, const char *id, struct error *err)
+{
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_json_ json_t *report = NULL;
+	char retry_id[ID_SIZE];
+	int ended, processes = 0;
+
+	if (run_get(runs, id, &run, err) < 0)
+		return -1;
+	if (streq(run.node_id, runs->node->id))
+		processes = exec_reap_leftover(runs->node->id, id, (pid_t)run.process_pid,
+					       (unsigned long long)run.process_start_time);
+	ended = end_lost(runs, &run, err);
+	if (ended < 0)
+		return -1;
+	report = lease_release_run(runs->leases, id,
+				   run.cancel_requested_at > 0 ? LEASE_RELEASED : LEASE_FAILED,
+				   NULL, &ACTOR_SYSTEM, err);
+	if (!report)
+		return -1;
+	log_warn("run %s was lost with an earlier server: %d processes ended", id, processes);
+	if (ended == 0 || run.cancel_requested_at > 0 || run.process_pid == 0 ||
+	    run.process_loss_retry_count > 0)
+		return 0;
+	return run_queue_retry(runs->db, runs->clock, runs->node, &ACTOR_SYSTEM, &run,
+			       run.process_loss_retry_count + 1, retry_id, err);
+}
+
+int runs_recover(struct runs *runs, struct error *err)
+{
+	struct lost *l = xcalloc(1, sizeof(*l));
+	_cleanup_free_ void *memory = l;
+	size_t settled;
+
+	l->runs = runs;
+	l->now = clock_now(runs->clock);
+	if (DB_WRITE(runs->db, "run.adopt", adopt_queued, l, err) < 0)
+		return -1;
+	do {
+		if (db_read(runs->db, find_lost, l, err) < 0)
+			return -1;
+		settled = 0;
+		for (size_t i = 0; i < l->count; i++) {
+			_cleanup_error_ struct error one = { 0 };
+
+			if (settle(runs, l->ids[i], &one) == 0)
+				settled++;
+			else
+				log_error("run %s could not be settled: %s", l->ids[i],
+					  one.message);
+		}
+	} while (l->count == BATCH && settled > 0);
+	return 0;
+}

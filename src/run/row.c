@@ -1,0 +1,277 @@
+#include "run/row.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+#define RUN_COLUMNS                                                                                \
+	"id, company_id, agent_id, project_id, issue_id, execution_workspace_id, environment_id,"  \
+	" lease_id, retry_of_run_id, node_id, status, status_reason, command, cwd, env, stdin,"    \
+	" stdin_encoding, timeout_ms, exit_code, signal, reason, error, error_code, process_pid,"  \
+	" process_start_time, log_bytes, process_loss_retry_count, context, timings, result,"      \
+	" boot_epoch, cancel_requested_at, created_at, started_at, finished_at, updated_at"
+
+SQL(RUN_GET, "SELECT " RUN_COLUMNS " FROM runs WHERE id = $1");
+SQL(RUN_LIST, "SELECT " RUN_COLUMNS " FROM runs WHERE company_id = $1"
+	      " AND (created_at < CAST($2 AS BIGINT)"
+	      "  OR (created_at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))"
+	      " ORDER BY created_at DESC, id DESC LIMIT CAST($4 AS BIGINT)");
+SQL(RUN_LIST_BY_STATUS, "SELECT " RUN_COLUMNS " FROM runs WHERE company_id = $1 AND status = $5"
+			" AND (created_at < CAST($2 AS BIGINT)"
+			"  OR (created_at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))"
+			" ORDER BY created_at DESC, id DESC LIMIT CAST($4 AS BIGINT)");
+
+void run_clear(struct run *run)
+{
+	free(run->status_reason);
+	strv_free(run->command);
+	free(run->cwd);
+	json_decref(run->env);
+	if (run->stdin_data)
+		wipe(run->stdin_data, run->stdin_len);
+	free(run->stdin_data);
+	free(run->signal);
+	free(run->reason);
+	free(run->error);
+	free(run->error_code);
+	json_decref(run->context);
+	json_decref(run->timings);
+	json_decref(run->result);
+	*run = (struct run){ 0 };
+}
+
+static json_t *column_json(struct cursor *c, int column)
+{
+	const char *text = col_text(c, column);
+
+	return text ? json_parse(text, strlen(text), NULL) : NULL;
+}
+
+static json_t *column_object(struct cursor *c, int column)
+{
+	json_t *value = column_json(c, column);
+
+	if (json_is_object(value))
+		return value;
+	json_decref(value);
+	return json_object();
+}
+
+static int read_stdin(struct cursor *c, int column, struct run *run, struct error *err)
+{
+	const char *text = col_text(c, column), *encoding = col_text(c, column + 1);
+	_cleanup_buf_ struct buf raw = { 0 };
+
+	if (!text)
+		return 0;
+	if (str_equal(encoding, "base64")) {
+		if (!base64_decode(&raw, text, strlen(text)))
+			return error_set(err, ERR_DB, "unexpected stdin value: not base64");
+	} else {
+		buf_puts(&raw, text);
+	}
+	run->stdin_len = raw.len;
+	run->stdin_data = buf_steal(&raw);
+	return 0;
+}
+
+static int read_row(struct cursor *c, struct run *run, struct error *err)
+{
+	_cleanup_json_ json_t *command = column_json(c, 12);
+
+	*run = (struct run){ 0 };
+	id_copy(run->id, col_text(c, 0));
+	id_copy(run->company_id, col_text(c, 1));
+	id_copy(run->agent_id, col_text(c, 2));
+	id_copy(run->project_id, col_text(c, 3));
+	id_copy(run->issue_id, col_text(c, 4));
+	id_copy(run->workspace_id, col_text(c, 5));
+	id_copy(run->environment_id, col_text(c, 6));
+	id_copy(run->lease_id, col_text(c, 7));
+	id_copy(run->retry_of_run_id, col_text(c, 8));
+	id_copy(run->node_id, col_text(c, 9));
+	if (!run_status_parse(col_text(c, 10), &run->status))
+		return error_set(err, ERR_DB, "unexpected run status value: %s", col_text(c, 10));
+	run->status_reason = xstrdup(col_text(c, 11));
+	run->command = json_to_strv(command);
+	if (!run->command)
+		return error_set(err, ERR_DB, "unexpected run command value in run %s", run->id);
+	run->cwd = xstrdup(col_text(c, 13));
+	run->env = column_object(c, 14);
+	if (read_stdin(c, 15, run, err) < 0)
+		return -1;
+	run->timeout_ms = col_int(c, 17);
+	run->has_exit_code = !col_is_null(c, 18);
+	run->exit_code = (int)col_int(c, 18);
+	run->signal = xstrdup(col_text(c, 19));
+	run->reason = xstrdup(col_text(c, 20));
+	run->error = xstrdup(col_text(c, 21));
+	run->error_code = xstrdup(col_text(c, 22));
+	run->process_pid = col_int(c, 23);
+	run->process_start_time = col_int(c, 24);
+	run->log_bytes = col_int(c, 25);
+	run->process_loss_retry_count = col_int(c, 26);
+	run->context = column_object(c, 27);
+	run->timings = column_object(c, 28);
+	run->result = column_json(c, 29);
+	run->boot_epoch = col_int(c, 30);
+	run->cancel_requested_at = col_int(c, 31);
+	run->created_at = col_int(c, 32);
+	run->started_at = col_int(c, 33);
+	run->finished_at = col_int(c, 34);
+	run->updated_at = col_int(c, 35);
+	return 0;
+}
+
+int run_load_tx(struct tx *tx, const char *id, struct run *run, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int found;
+
+	if (tx_query(tx, &c, &RUN_GET, err, B_TEXT(id)) < 0)
+		return -1;
+	found = cursor_next(&c, err);
+	if (found < 0)
+		return -1;
+	if (found == 0)
+		return error_set(err, ERR_NOT_FOUND, "Run not found");
+	if (read_row(&c, run, err) < 0) {
+		run_clear(run);
+		return -1;
+	}
+	return 0;
+}
+
+static json_t *env_names(const json_t *env)
+{
+	json_t *names = json_array();
+	const char *key;
+	json_t *value;
+
+	json_object_foreach ((json_t *)env, key, value) {
+		json_array_append_new(names, json_string(key));
+	}
+	return names;
+}
+
+json_t *run_json(const struct run *run)
+{
+	json_t *o = json_object();
+
+	json_put_str(o, "id", run->id);
+	json_put_str(o, "companyId", run->company_id);
+	json_put_str(o, "agentId", id_is_set(run->agent_id) ? run->agent_id : NULL);
+	json_put_str(o, "projectId", id_is_set(run->project_id) ? run->project_id : NULL);
+	json_put_str(o, "issueId", id_is_set(run->issue_id) ? run->issue_id : NULL);
+	json_put_str(o, "executionWorkspaceId",
+		     id_is_set(run->workspace_id) ? run->workspace_id : NULL);
+	json_put_str(o, "environmentId",
+		     id_is_set(run->environment_id) ? run->environment_id : NULL);
+	json_put_str(o, "leaseId", id_is_set(run->lease_id) ? run->lease_id : NULL);
+	json_put_str(o, "status", run_status_name(run->status));
+	json_put_str(o, "statusReason", run->status_reason);
+	json_put_new(o, "exitCode", run->has_exit_code ? json_integer(run->exit_code) : NULL);
+	json_put_str(o, "signal", run->signal);
+	json_put_str(o, "reason", run->reason);
+	json_put_str(o, "error", run->error);
+	json_put_str(o, "errorCode", run->error_code);
+	json_put_new(o, "command", json_from_strv(run->command));
+	json_put_str(o, "cwd", run->cwd);
+	json_put_new(o, "envKeys", env_names(run->env));
+	json_put_new(o, "timeoutMs", run->timeout_ms > 0 ? json_integer(run->timeout_ms) : NULL);
+	json_put_str(o, "retryOfRunId",
+		     id_is_set(run->retry_of_run_id) ? run->retry_of_run_id : NULL);
+	json_put_int(o, "processLossRetryCount", run->process_loss_retry_count);
+	json_put_int(o, "logBytes", run->log_bytes);
+	json_put_ref(o, "context", run->context);
+	json_put_ref(o, "timings", run->timings);
+	json_put_ref(o, "result", run->result);
+	json_put_str(o, "nodeId", run->node_id);
+	json_put_time(o, "cancelRequestedAt", run->cancel_requested_at);
+	json_put_time(o, "createdAt", run->created_at);
+	json_put_time(o, "startedAt", run->started_at);
+	json_put_time(o, "finishedAt", run->finished_at);
+	json_put_time(o, "updatedAt", run->updated_at);
+	return o;
+}
+
+/* A cursor is "<created_at ms>.<run id>" of the last item shown. */
+struct page {
+	const char *company_id, *status;
+	int64_t limit, before_ms;
+	char before_id[ID_SIZE];
+	json_t *items;
+	int64_t last_ms;
+	char last_id[ID_SIZE];
+	bool more;
+};
+
+static int parse_cursor(const char *cursor, struct page *page, struct error *err)
+{
+	char number[24];
+	const char *dot = cursor ? strchr(cursor, '.') : NULL;
+
+	page->before_ms = INT64_MAX;
+	if (!cursor)
+		return 0;
+	if (!dot || (size_t)(dot - cursor) >= sizeof(number) || !id_is_valid(dot + 1))
+		return error_set(err, ERR_VALIDATION, "cursor is not one this server gave out");
+	memcpy(number, cursor, (size_t)(dot - cursor));
+	number[dot - cursor] = 0;
+	if (!parse_i64(number, 0, INT64_MAX, &page->before_ms))
+		return error_set(err, ERR_VALIDATION, "cursor is not one this server gave out");
+	id_copy(page->before_id, dot + 1);
+	return 0;
+}
+
+static int list_page(struct tx *tx, void *arg, struct error *err)
+{
+	struct page *page = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int more, opened;
+
+	json_array_clear(page->items);
+	if (page->status)
+		opened = tx_query(tx, &c, &RUN_LIST_BY_STATUS, err, B_TEXT(page->company_id),
+				  B_INT(page->before_ms), B_TEXT(page->before_id),
+				  B_INT(page->limit + 1), B_TEXT(page->status));
+	else
+		opened = tx_query(tx, &c, &RUN_LIST, err, B_TEXT(page->company_id),
+				  B_INT(page->before_ms), B_TEXT(page->before_id),
+				  B_INT(page->limit + 1));
+	if (opened < 0)
+		return -1;
+	while ((more = cursor_next(&c, err)) > 0) {
+		_cleanup_run_ struct run run = { 0 };
+
+		if (json_array_size(page->items) == (size_t)page->limit) {
+			page->more = true;
+			break;
+		}
+		if (read_row(&c, &run, err) < 0)
+			return -1;
+		json_array_append_new(page->items, run_json(&run));
+		page->last_ms = run.created_at;
+		id_copy(page->last_id, run.id);
+	}
+	return more < 0 ? -1 : 0;
+}
+
+json_t *run_page(struct db *db, const char *company_id, const char *status, int64_t limit,
+		 const char *cursor, struct error *err)
+{
+	struct page page = { .company_id = company_id, .status = status, .limit = limit };
+	_cleanup_json_ json_t *items = json_array();
+	_cleanup_free_ char *next = NULL;
+	json_t *answer;
+
+	page.items = items;
+	if (parse_cursor(cursor, &page, err) < 0 || db_read(db, list_page, &page, err) < 0)
+		return NULL;
+	if (page.more)
+		next = xasprintf("%lld.%s", (long long)page.last_ms, page.last_id);
+	answer = json_object();
+	json_put_ref(answer, "items", items);
+	json_put_str(answer, "nextCursor", next);
+	return answer;
+}

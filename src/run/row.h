@@ -1,0 +1,45 @@
+/*
+ * The run's row, for the files of this room: reading it, and the few writes that move it along.
+ * Each write names the state it leaves and touches nothing when the row is not in it any more, so
+ * that a late writer (a slow thread, a second recovery) cannot undo what another has settled.
+ */
+#pragma once
+
+#include "run/run.h"
+
+/* {items, nextCursor}; see run_list. */
+json_t *run_page(struct db *db, const char *company_id, const char *status, int64_t limit,
+		 const char *cursor, struct error *err);
+int run_load_tx(struct tx *tx, const char *id, struct run *run, struct error *err);
+
+/* Why a run ended; strings are borrowed. */
+struct run_ending {
+	enum run_status status;
+	bool has_exit_code;
+	int exit_code;
+	const char *signal, *reason, *error, *error_code; /* NULL for none */
+	const json_t *result;
+};
+
+/* queued -> (still queued): where it will run, and what it waits for (NULL: nothing). */
+int run_note_environment(struct db *db, struct clock *clock, const char *id,
+			 const char *environment_id, struct error *err);
+int run_note_waiting(struct db *db, struct clock *clock, const char *id, const char *reason,
+		     struct error *err);
+/* queued -> running, with its lease. ERR_RUN_STATE when it was cancelled meanwhile. */
+int run_note_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		     const struct lease *lease, struct error *err);
+int run_note_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
+		     struct error *err);
+int run_note_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
+		     int64_t start_time, struct error *err);
+/* anything not final -> final. 1: ended by this call, 0: it had ended before. */
+int run_note_end(struct db *db, struct clock *clock, const char *id,
+		 const struct run_ending *ending, int64_t log_bytes, struct error *err);
+/* After the leases were released; the row is final already. */
+int run_note_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
+		     struct error *err);
+/* A new queued row copying the request of `of`. */
+int run_queue_retry(struct db *db, struct clock *clock, const struct node *node,
+		    const struct actor *actor, const struct run *of, int64_t loss_count,
+		    char new_id[ID_SIZE], struct error *err);

@@ -1,0 +1,510 @@
+/*
+ * The runs service: a dispatcher that gives queued rows of this node a thread each, oldest first,
+ * and the table of runs on their way, through which they are cancelled and followed.
+ *
+ * A row stays `queued` until its place is granted, so the rows are the queue and a crash loses
+ * nothing: the next server finds them where they were.
+ */
+#include "run/service.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "run/row.h"
+
+#define DEFAULT_PARALLEL 256
+#define RUN_STACK_BYTES (512 * 1024)
+#define TICK_MS 1000
+#define LOOK_AHEAD 32
+
+/* The first condition repeats that of the partial index, which SQLite needs to see spelt out. */
+SQL(RUN_QUEUE, "SELECT id, status_reason FROM runs"
+	       " WHERE status IN ('queued', 'running', 'scheduled_retry') AND status = 'queued'"
+	       " AND node_id = $1 ORDER BY created_at, id LIMIT CAST($2 AS BIGINT)");
+SQL(RUN_CANCEL_REQUESTS, "SELECT id FROM runs"
+			 " WHERE status IN ('queued', 'running', 'scheduled_retry')"
+			 " AND node_id = $1 AND cancel_requested_at IS NOT NULL LIMIT 100");
+SQL(RUN_REQUEST_CANCEL, "UPDATE runs SET cancel_requested_at = $2, updated_at = $2"
+			" WHERE id = $1 AND cancel_requested_at IS NULL"
+			" AND status IN ('queued', 'running', 'scheduled_retry')");
+
+int runs_new(const struct runs_options *options, struct runs **out, struct error *err)
+{
+	struct runs *runs = xcalloc(1, sizeof(*runs));
+	pthread_condattr_t monotonic;
+
+	(void)err;
+	runs->db = options->db;
+	runs->clock = options->clock;
+	runs->node = options->node;
+	runs->leases = options->leases;
+	runs->drivers = options->drivers;
+	runs->executor = options->executor;
+	runs->logs = options->logs;
+	runs->max_parallel = options->max_parallel > 0 ? options->max_parallel : DEFAULT_PARALLEL;
+	runs->api_url = xstrdup(options->api_url);
+	runs->home_path = xstrdup(options->home_path);
+	pthread_mutex_init(&runs->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&runs->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	*out = runs;
+	return 0;
+}
+
+/* With the lock held: waits for a change, at most ms. */
+static void wait_changed(struct runs *runs, int64_t ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ms / 1000;
+	until.tv_nsec += (ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_cond_timedwait(&runs->changed, &runs->lock, &until);
+}
+
+void runs_wake(struct runs *runs)
+{
+	pthread_mutex_lock(&runs->lock);
+	runs->woken = true;
+	pthread_cond_broadcast(&runs->changed);
+	pthread_mutex_unlock(&runs->lock);
+}
+
+bool runs_pause(struct runs *runs, int64_t ms)
+{
+	int64_t deadline = clock_mono(runs->clock) + ms, left;
+	bool go_on;
+
+	pthread_mutex_lock(&runs->lock);
+	while (!runs->stopping && (left = deadline - clock_mono(runs->clock)) > 0)
+		wait_changed(runs, left);
+	go_on = !runs->stopping;
+	pthread_mutex_unlock(&runs->lock);
+	return go_on;
+}
+
+/* ---- following ---- */
+
+int run_watch(struct runs *runs, const char *id, struct error *err)
+{
+	struct run_watcher *watcher;
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), copy;
+
+	if (fd < 0)
+		return error_errno(err, errno, "eventfd");
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0) {
+		close(fd);
+		return error_errno(err, errno, "dup");
+	}
+	watcher = xcalloc(1, sizeof(*watcher));
+	id_copy(watcher->id, id);
+	watcher->owner_fd = fd;
+	watcher->fd = copy;
+	pthread_mutex_lock(&runs->lock);
+	watcher->next = runs->watchers;
+	runs->watchers = watcher;
+	pthread_mutex_unlock(&runs->lock);
+	return fd;
+}
+
+void run_unwatch(struct runs *runs, const char *id, int fd)
+{
+	pthread_mutex_lock(&runs->lock);
+	for (struct run_watcher **at = &runs->watchers; *at; at = &(*at)->next) {
+		struct run_watcher *watcher = *at;
+
+		if (watcher->owner_fd != fd || !streq(watcher->id, id))
+			continue;
+		*at = watcher->next;
+		close(watcher->fd);
+		free(watcher);
+		break;
+	}
+	pthread_mutex_unlock(&runs->lock);
+	close(fd);
+}
+
+void runs_notify(struct runs *runs, const char *run_id)
+{
+	pthread_mutex_lock(&runs->lock);
+	for (struct run_watcher *w = runs->watchers; w; w = w->next) {
+		if (streq(w->id, run_id))
+			latch_set(w->fd);
+	}
+	pthread_mutex_unlock(&runs->lock);
+}
+
+/* ---- dispatching ---- */
+
+static struct run_task *find_task(struct runs *runs, const char *id)
+{
+	struct run_task *task = runs->tasks;
+
+	while (task && !streq(task->id, id))
+		task = task->next;
+	return task;
+}
+
+static void drop_task(struct run_task *task)
+{
+	struct runs *runs = task->runs;
+
+	pthread_mutex_lock(&runs->lock);
+	for (struct run_task **at = &runs->tasks; *at; at = &(*at)->next) {
+		if (*at == task) {
+			*at = task->next;
+			break;
+		}
+	}
+	runs->active--;
+	runs->woken = true;
+	pthread_cond_broadcast(&runs->changed);
+	pthread_mutex_unlock(&runs->lock);
+	close(task->cancel_fd);
+	free(task);
+}
+
+static void *walk_run(void *arg)
+{
+	struct run_task *task = arg;
+	struct runs *runs = task->runs;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_error_ struct error err = { 0 };
+	struct orchestration o = {
+		.runs = runs,
+		.db = runs->db,
+		.clock = runs->clock,
+		.leases = runs->leases,
+		.drivers = runs->drivers,
+		.executor = runs->executor,
+		.logs = runs->logs,
+		.api_url = runs->api_url,
+		.home_path = runs->home_path,
+		.cancel_fd = task->cancel_fd,
+	};
+
+	if (run_get(runs, task->id, &run, &err) < 0) {
+		log_error("run %s could not be read: %s", task->id, err.message);
+		runs_pause(runs, TICK_MS); /* not in a tight loop with the dispatcher */
+	} else if (run.status == RUN_QUEUED) {
+		if (run.cancel_requested_at > 0)
+			latch_set(task->cancel_fd);
+		orchestrate(&o, &run);
+	}
+	drop_task(task);
+	return NULL;
+}
+
+/* False when no thread could be had; the row stays queued and is tried again. */
+static bool start_task(struct runs *runs, const char *id)
+{
+	struct run_task *task = xcalloc(1, sizeof(*task));
+	_cleanup_error_ struct error err = { 0 };
+	pthread_attr_t attr;
+	pthread_t thread;
+	int failed;
+
+	task->runs = runs;
+	id_copy(task->id, id);
+	task->cancel_fd = latch_new(&err);
+	if (task->cancel_fd < 0) {
+		log_error("run %s cannot start yet: %s", id, err.message);
+		free(task);
+		return false;
+	}
+	pthread_mutex_lock(&runs->lock);
+	task->next = runs->tasks;
+	runs->tasks = task;
+	runs->active++;
+	pthread_mutex_unlock(&runs->lock);
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, RUN_STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	failed = pthread_create(&thread, &attr, walk_run, task);
+	pthread_attr_destroy(&attr);
+	if (failed) {
+		log_error("run %s cannot start yet: no thread: %s", id, strerror(failed));
+		drop_task(task);
+		return false;
+	}
+	return true;
+}
+
+struct queue {
+	struct runs *runs;
+	char (*ids)[ID_SIZE];
+	bool *explained; /* the row says already what it waits for */
+	size_t count, max;
+	char (*cancel)[ID_SIZE];
+	size_t cancels;
+};
+
+static int read_queue(struct tx *tx, void *arg, struct error *err)
+{
+	struct queue *q = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	_cleanup_cursor_ struct cursor cancels = { 0 };
+	int more;
+
+	q->count = q->cancels = 0;
+	if (tx_query(tx, &c, &RUN_QUEUE, err, B_TEXT(q->runs->node->id), B_INT((int64_t)q->max)) <
+	    0)
+		return -1;
+	while ((more = cursor_next(&c, err)) > 0 && q->count < q->max) {
+		id_copy(q->ids[q->count], col_text(&c, 0));
+		q->explained[q->count++] = !col_is_null(&c, 1);
+	}
+	if (more < 0)
+		return -1;
+	if (tx_query(tx, &cancels, &RUN_CANCEL_REQUESTS, err, B_TEXT(q->runs->node->id)) < 0)
+		return -1;
+	while ((more = cursor_next(&cancels, err)) > 0 && q->cancels < 100)
+		id_copy(q->cancel[q->cancels++], col_text(&cancels, 0));
+	return more < 0 ? -1 : 0;
+}
+
+/* A request to cancel may have been written by another node, or by a server that died right after.
+ */
+static void honour_cancels(struct queue *q)
+{
+	for (size_t i = 0; i < q->cancels; i++) {
+		pthread_mutex_lock(&q->runs->lock);
+		struct run_task *task = find_task(q->runs, q->cancel[i]);
+
+		if (task)
+			latch_set(task->cancel_fd);
+		pthread_mutex_unlock(&q->runs->lock);
+		if (task)
+			executor_cancel(q->runs->executor, q->cancel[i], EXEC_CANCELLED);
+	}
+}
+
+static void dispatch_once(struct runs *runs)
+{
+	size_t max = (size_t)runs->max_parallel + LOOK_AHEAD;
+	_cleanup_free_ void *ids = xcalloc(max, ID_SIZE);
+	_cleanup_free_ void *explained = xcalloc(max, sizeof(bool));
+	_cleanup_free_ void *cancel = xcalloc(100, ID_SIZE);
+	struct queue q = {
+		.runs = runs, .ids = ids, .explained = explained, .max = max, .cancel = cancel
+	};
+	_cleanup_error_ struct error err = { 0 };
+
+	if (db_read(runs->db, read_queue, &q, &err) < 0) {
+		log_error("the queue of runs could not be read: %s", err.message);
+		return;
+	}
+	honour_cancels(&q);
+	for (size_t i = 0; i < q.count; i++) {
+		bool known, room;
+
+		pthread_mutex_lock(&runs->lock);
+		known = find_task(runs, q.ids[i]) != NULL;
+		room = !runs->stopping && runs->active < (size_t)runs->max_parallel;
+		pthread_mutex_unlock(&runs->lock);
+		if (known)
+			continue;
+		if (room) {
+			if (!start_task(runs, q.ids[i]))
+				return;
+		} else if (!q.explained[i] && !runs->stopping) {
+			_cleanup_free_ char *reason = xasprintf(
+				"all %d run slots of this node are taken", runs->max_parallel);
+
+			run_note_waiting(runs->db, runs->clock, q.ids[i], reason, NULL);
+		}
+	}
+}
+
+static void *dispatch(void *arg)
+{
+	struct runs *runs = arg;
+
+	for (;;) {
+		pthread_mutex_lock(&runs->lock);
+		if (!runs->woken && !runs->stopping)
+			wait_changed(runs, TICK_MS);
+		runs->woken = false;
+		bool stopping = runs->stopping;
+		pthread_mutex_unlock(&runs->lock);
+		if (stopping)
+			return NULL;
+		dispatch_once(runs);
+	}
+}
+
+int runs_start(struct runs *runs, struct error *err)
+{
+	int failed = pthread_create(&runs->dispatcher, NULL, dispatch, runs);
+
+	if (failed)
+		return error_errno(err, failed, "cannot start the runs' dispatcher");
+	runs->started = true;
+	runs_wake(runs);
+	return 0;
+}
+
+size_t runs_active(struct runs *runs)
+{
+	size_t active;
+
+	pthread_mutex_lock(&runs->lock);
+	active = runs->active;
+	pthread_mutex_unlock(&runs->lock);
+	return active;
+}
+
+static void cancel_all(struct runs *runs)
+{
+	_cleanup_free_ void *memory = NULL;
+	char(*ids)[ID_SIZE];
+	size_t count = 0;
+
+	pthread_mutex_lock(&runs->lock);
+	memory = xcalloc(runs->active + 1, ID_SIZE);
+	ids = memory;
+	for (struct run_task *task = runs->tasks; task; task = task->next) {
+		latch_set(task->cancel_fd);
+		id_copy(ids[count++], task->id);
+	}
+	pthread_mutex_unlock(&runs->lock);
+	for (size_t i = 0; i < count; i++)
+		executor_cancel(runs->executor, ids[i], EXEC_CANCELLED);
+}
+
+/* True when no run is left on its way. */
+static bool wait_idle(struct runs *runs, int64_t wait_ms)
+{
+	int64_t deadline = clock_mono(runs->clock) + wait_ms, left;
+	bool idle;
+
+	pthread_mutex_lock(&runs->lock);
+	while (runs->active > 0 && (left = deadline - clock_mono(runs->clock)) > 0)
+		wait_changed(runs, MIN_OF(left, TICK_MS));
+	idle = runs->active == 0;
+	pthread_mutex_unlock(&runs->lock);
+	return idle;
+}
+
+void runs_stop(struct runs *runs, bool drain, int64_t wait_ms)
+{
+	pthread_mutex_lock(&runs->lock);
+	runs->stopping = true;
+	pthread_cond_broadcast(&runs->changed);
+	pthread_mutex_unlock(&runs->lock);
+	if (runs->started)
+		pthread_join(runs->dispatcher, NULL);
+	runs->started = false;
+	if (drain && wait_idle(runs, wait_ms))
+		return;
+	cancel_all(runs);
+	if (!wait_idle(runs, MAX_OF(wait_ms, 15000)))
+		log_error("%zu runs did not stop in time; recovery settles them",
+			  runs_active(runs));
+}
+
+void runs_free(struct runs *runs)
+{
+	if (!runs)
+		return;
+	while (runs->watchers) {
+		struct run_watcher *watcher = runs->watchers;
+
+		runs->watchers = watcher->next;
+		close(watcher->fd);
+		free(watcher);
+	}
+	free(runs->api_url);
+	free(runs->home_path);
+	pthread_cond_destroy(&runs->changed);
+	pthread_mutex_destroy(&runs->lock);
+	free(runs);
+}
+
+/* ---- looking and cancelling ---- */
+
+struct lookup {
+	const char *id;
+	struct run *run;
+	int64_t now;
+};
+
+static int load_run(struct tx *tx, void *arg, struct error *err)
+{
+	struct lookup *l = arg;
+
+	run_clear(l->run);
+	return run_load_tx(tx, l->id, l->run, err);
+}
+
+int run_get(struct runs *runs, const char *id, struct run *run, struct error *err)
+{
+	struct lookup l = { .id = id, .run = run };
+
+	*run = (struct run){ 0 };
+	return db_read(runs->db, load_run, &l, err);
+}
+
+json_t *run_list(struct runs *runs, const char *company_id, const char *status, int64_t limit,
+		 const char *cursor, struct error *err)
+{
+	return run_page(runs->db, company_id, status, limit, cursor, err);
+}
+
+static int request_cancel(struct tx *tx, void *arg, struct error *err)
+{
+	struct lookup *l = arg;
+
+	run_clear(l->run);
+	if (tx_exec(tx, &RUN_REQUEST_CANCEL, err, B_TEXT(l->id), B_INT(l->now)) < 0)
+		return -1;
+	return run_load_tx(tx, l->id, l->run, err);
+}
+
+int run_cancel(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
+	       struct error *err)
+{
+	struct lookup l = { .id = id, .run = run, .now = clock_now(runs->clock) };
+	const struct run_ending never_began = {
+		.status = RUN_CANCELLED,
+		.reason = exec_reason_name(EXEC_CANCELLED),
+		.error = "cancelled before it began",
+		.error_code = error_code_name(ERR_CANCELLED),
+	};
+	struct run_task *task;
+
+	(void)actor;
+	*run = (struct run){ 0 };
+	if (DB_WRITE(runs->db, "run.cancel", request_cancel, &l, err) < 0)
+		return -1;
+	if (run_status_is_final(run->status))
+		return 0;
+	pthread_mutex_lock(&runs->lock);
+	task = find_task(runs, id);
+	if (task)
+		latch_set(task->cancel_fd);
+	pthread_mutex_unlock(&runs->lock);
+	if (task) {
+		executor_cancel(runs->executor, id, EXEC_CANCELLED);
+	} else if (run->status == RUN_QUEUED && streq(run->node_id, runs->node->id)) {
+		if (run_note_end(runs->db, runs->clock, id, &never_began, 0, err) < 0)
+			return -1;
+		runs_notify(runs, id);
+	}
+	run_clear(run);
+	return run_get(runs, id, run, err);
+}

@@ -1,0 +1,51 @@
+/*
+ * The inside of the runs service, shared by the files of this room.
+ */
+#pragma once
+
+#include <pthread.h>
+#include "run/orchestrator.h"
+
+/* One run on its way, from claim to final status. */
+struct run_task {
+	struct run_task *next;
+	struct runs *runs;
+	char id[ID_SIZE];
+	int cancel_fd; /* latch */
+};
+
+struct run_watcher {
+	struct run_watcher *next;
+	char id[ID_SIZE];
+	int owner_fd; /* the follower's eventfd, by which it is found again */
+	int fd;       /* the service's own copy of it */
+};
+
+struct runs {
+	struct db *db;
+	struct clock *clock;
+	const struct node *node;
+	struct leases *leases;
+	const struct drivers *drivers;
+	struct executor *executor;
+	struct runlog_store *logs;
+	int max_parallel;
+	char *api_url, *home_path;
+
+	/* `lock` guards what follows; it is never held across a database or driver call. */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct run_task *tasks;
+	size_t active;
+	struct run_watcher *watchers;
+	bool woken, stopping, started;
+	pthread_t dispatcher;
+};
+
+void runs_wake(struct runs *runs);
+/* Tells followers that something about the run changed. */
+void runs_notify(struct runs *runs, const char *run_id);
+/* Waits; false when the service is stopping and the caller should give up. */
+bool runs_pause(struct runs *runs, int64_t ms);
+/* spec 01 E.7: failed and timed_out runs fail their leases, all others release them. */
+enum lease_status lease_status_for_run(enum run_status status);
