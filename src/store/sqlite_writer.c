@@ -1,0 +1,275 @@
+#include "store/sqlite_writer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include "store/sqlite_conn.h"
+
+/*
+ * Enough to share an fsync among everybody who waits, few enough that the first of them does not
+ * wait long for the last.
+ */
+#define BATCH_MAX 64
+#define WRITER_STACK (1u << 20)
+
+static const struct sql BEGIN = { "BEGIN", "BEGIN IMMEDIATE" };
+static const struct sql COMMIT = { "COMMIT", "COMMIT" };
+static const struct sql ROLLBACK = { "ROLLBACK", "ROLLBACK" };
+static const struct sql SAVEPOINT = { "SAVEPOINT", "SAVEPOINT job" };
+static const struct sql RELEASE = { "RELEASE", "RELEASE SAVEPOINT job" };
+static const struct sql ROLLBACK_TO = { "ROLLBACK_TO", "ROLLBACK TO SAVEPOINT job" };
+
+/* Lives on the stack of the thread that waits for it. */
+struct job {
+	db_fn *fn;
+	void *arg;
+	struct error *err;
+	int result;
+	sem_t done;
+	struct job *next;
+};
+
+struct sqlite_writer {
+	struct sqlite_conn *conn;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t queued;
+	struct job *first;
+	struct job **last;
+	bool stopping;
+};
+
+struct batch {
+	struct job *jobs[BATCH_MAX];
+	size_t count;
+};
+
+static struct job *pop(struct sqlite_writer *w)
+{
+	struct job *job = w->first;
+	if (job) {
+		w->first = job->next;
+		if (!w->first)
+			w->last = &w->first;
+	}
+	return job;
+}
+
+static struct job *next_job(struct sqlite_writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	struct job *job = pop(w);
+	pthread_mutex_unlock(&w->lock);
+	return job;
+}
+
+/* NULL when the writer is to stop and nothing is left. */
+static struct job *wait_for_job(struct sqlite_writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (!w->first && !w->stopping)
+		pthread_cond_wait(&w->queued, &w->lock);
+	struct job *job = pop(w);
+	pthread_mutex_unlock(&w->lock);
+	return job;
+}
+
+/* The job's memory belongs to its thread again as soon as it is posted. */
+static void answer(struct job *job, int result)
+{
+	job->result = result;
+	sem_post(&job->done);
+}
+
+static void refuse(struct job *job, const struct error *why)
+{
+	error_set(job->err, why->code, "%s", why->message);
+	answer(job, -1);
+}
+
+static void refuse_batch(struct batch *batch, const struct error *why)
+{
+	for (size_t i = 0; i < batch->count; i++)
+		refuse(batch->jobs[i], why);
+	batch->count = 0;
+}
+
+static void roll_back(struct sqlite_conn *conn)
+{
+	if (!sqlite_conn_lost_transaction(conn))
+		sqlite_conn_control(conn, &ROLLBACK, NULL);
+}
+
+static int run_closure(struct sqlite_conn *conn, struct job *job)
+{
+	int r = tx_run(&conn->tx, job->fn, job->arg, job->err);
+	sqlite_conn_end_cursors(conn);
+	return r;
+}
+
+static void run_alone(struct sqlite_conn *conn, struct job *job)
+{
+	if (sqlite_conn_control(conn, &BEGIN, job->err) < 0) {
+		answer(job, -1);
+		return;
+	}
+	int r = run_closure(conn, job);
+	if (r == 0)
+		r = sqlite_conn_control(conn, &COMMIT, job->err);
+	if (r < 0)
+		roll_back(conn);
+	answer(job, r);
+}
+
+enum outcome { KEPT, UNDONE, TRANSACTION_LOST };
+
+static enum outcome run_in_savepoint(struct sqlite_conn *conn, struct job *job)
+{
+	job->result = sqlite_conn_control(conn, &SAVEPOINT, job->err);
+	if (job->result < 0)
+		return sqlite_conn_lost_transaction(conn) ? TRANSACTION_LOST : UNDONE;
+
+	job->result = run_closure(conn, job);
+	if (job->result == 0)
+		job->result = sqlite_conn_control(conn, &RELEASE, job->err);
+	if (job->result == 0)
+		return KEPT;
+
+	/*
+	 * A full disk, an I/O error or a lack of memory makes SQLite roll everything back,
+	 * savepoints included; what comes next would run outside any transaction.
+	 */
+	if (sqlite_conn_lost_transaction(conn) ||
+	    sqlite_conn_control(conn, &ROLLBACK_TO, NULL) < 0 ||
+	    sqlite_conn_control(conn, &RELEASE, NULL) < 0)
+		return TRANSACTION_LOST;
+	return UNDONE;
+}
+
+/*
+ * The work of the whole batch is gone. The job that lost it has its answer; all others run again,
+ * also those that had failed, since they may have failed over work that now does not exist.
+ */
+static void run_again(struct sqlite_conn *conn, struct batch *batch, struct job *culprit)
+{
+	roll_back(conn);
+	answer(culprit, -1);
+	for (size_t i = 0; i < batch->count; i++) {
+		if (batch->jobs[i] != culprit)
+			run_alone(conn, batch->jobs[i]);
+	}
+	batch->count = 0;
+}
+
+static void commit_batch(struct sqlite_conn *conn, struct batch *batch)
+{
+	_cleanup_error_ struct error why = { 0 };
+	if (sqlite_conn_control(conn, &COMMIT, &why) < 0) {
+		roll_back(conn);
+		refuse_batch(batch, &why);
+		return;
+	}
+	for (size_t i = 0; i < batch->count; i++)
+		answer(batch->jobs[i], batch->jobs[i]->result);
+}
+
+/* A foreign lock has been waited for long enough, also on behalf of those still queued. */
+static void refuse_queue(struct sqlite_writer *w, struct job *first, const struct error *why)
+{
+	for (struct job *job = first; job; job = next_job(w))
+		refuse(job, why);
+}
+
+static void run_batch(struct sqlite_writer *w, struct job *first)
+{
+	_cleanup_error_ struct error why = { 0 };
+	if (sqlite_conn_control(w->conn, &BEGIN, &why) < 0) {
+		refuse_queue(w, first, &why);
+		return;
+	}
+	struct batch batch = { 0 };
+	for (struct job *job = first; job; job = next_job(w)) {
+		batch.jobs[batch.count++] = job;
+		if (run_in_savepoint(w->conn, job) == TRANSACTION_LOST) {
+			run_again(w->conn, &batch, job);
+			return;
+		}
+		if (batch.count == BATCH_MAX)
+			break;
+	}
+	commit_batch(w->conn, &batch);
+}
+
+static void *writer_main(void *arg)
+{
+	struct sqlite_writer *w = arg;
+	struct job *job = NULL;
+	while ((job = wait_for_job(w)))
+		run_batch(w, job);
+	return NULL;
+}
+
+int sqlite_writer_start(struct sqlite_writer **out, struct sqlite_conn *conn, struct error *err)
+{
+	struct sqlite_writer *w = xcalloc(1, sizeof(*w));
+	w->conn = conn;
+	w->last = &w->first;
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->queued, NULL);
+
+	pthread_attr_t attr;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, WRITER_STACK);
+	int r = pthread_create(&w->thread, &attr, writer_main, w);
+	pthread_attr_destroy(&attr);
+	if (r != 0) {
+		pthread_mutex_destroy(&w->lock);
+		pthread_cond_destroy(&w->queued);
+		free(w);
+		return error_errno(err, r, "cannot start the database writer");
+	}
+	*out = w;
+	return 0;
+}
+
+void sqlite_writer_stop(struct sqlite_writer *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->stopping = true;
+	pthread_cond_signal(&w->queued);
+	pthread_mutex_unlock(&w->lock);
+	pthread_join(w->thread, NULL);
+	pthread_mutex_destroy(&w->lock);
+	pthread_cond_destroy(&w->queued);
+	free(w);
+}
+
+int sqlite_writer_run(struct sqlite_writer *w, db_fn *fn, void *arg, struct error *err)
+{
+	struct job job = { .fn = fn, .arg = arg, .err = err };
+	sem_init(&job.done, 0, 0);
+
+	pthread_mutex_lock(&w->lock);
+	bool refused = w->stopping;
+	if (!refused) {
+		*w->last = &job;
+		w->last = &job.next;
+		pthread_cond_signal(&w->queued);
+	}
+	pthread_mutex_unlock(&w->lock);
+
+	if (refused) {
+		job.result = error_set(err, ERR_UNAVAILABLE, "the database is being closed");
+	} else {
+		/*
+		 * No deadline of its own: the closure may be running on this frame's memory. The
+		 * writer's waits are bounded by the busy timeout, and it answers every job.
+		 */
+		while (sem_wait(&job.done) < 0 && errno == EINTR)
+			continue;
+	}
+	sem_destroy(&job.done);
+	return job.result;
+}

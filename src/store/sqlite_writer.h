@@ -1,0 +1,18 @@
+/*
+ * The one thread that writes a SQLite database. Jobs that are queued while it works share a
+ * transaction and so an fsync: each runs in a savepoint of its own, and the transaction is
+ * committed as soon as the queue is empty. A job gets its answer after the commit.
+ */
+#pragma once
+
+#include "store/engine.h"
+
+struct sqlite_conn;
+struct sqlite_writer;
+
+/* Borrows conn until sqlite_writer_stop. */
+int sqlite_writer_start(struct sqlite_writer **writer, struct sqlite_conn *conn, struct error *err);
+void sqlite_writer_stop(struct sqlite_writer *writer); /* after the queued jobs; NULL is fine */
+
+/* Runs fn on the writer's thread and waits for the commit. */
+int sqlite_writer_run(struct sqlite_writer *writer, db_fn *fn, void *arg, struct error *err);
