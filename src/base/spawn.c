@@ -167,7 +167,9 @@ static int fill_attributes(posix_spawnattr_t *attr, bool new_session)
 
 	if (new_session)
 		flags = (short)(flags | POSIX_SPAWN_SETSID);
-	sigfillset(&all);
+	/* Not sigfillset: it leaves out the two signals of glibc's own, which would stay ignored.
+	 */
+	memset(&all, 0xff, sizeof(all));
 	sigemptyset(&none);
 	rc = posix_spawnattr_setsigdefault(attr, &all);
 	if (!rc)
