@@ -66,13 +66,22 @@ static void complain(struct issues *issues, const struct spot *spot, const char 
 	}
 }
 
-static void check_size(const struct field *f, size_t size, const char *unit,
+struct unit {
+	const char *one, *many;
+};
+static const struct unit bytes = { "byte", "bytes" };
+static const struct unit elements = { "element", "elements" };
+static const struct unit entries = { "entry", "entries" };
+
+static void check_size(const struct field *f, size_t size, struct unit unit,
 		       const struct spot *spot, struct issues *issues)
 {
 	if (f->min > 0 && size < (uint64_t)f->min)
-		complain(issues, spot, "must have at least %lld %s", (long long)f->min, unit);
+		complain(issues, spot, "must have at least %lld %s", (long long)f->min,
+			 f->min == 1 ? unit.one : unit.many);
 	if (f->max > 0 && size > (uint64_t)f->max)
-		complain(issues, spot, "must have at most %lld %s", (long long)f->max, unit);
+		complain(issues, spot, "must have at most %lld %s", (long long)f->max,
+			 f->max == 1 ? unit.one : unit.many);
 }
 
 static bool is_one_of(const struct field *f, const char *s)
@@ -119,8 +128,7 @@ static void check_string(const struct field *f, const json_t *value, const struc
 	const char *s = json_string_value(value), *start;
 
 	check_text(f, s, spot, issues);
-	check_size(f, f->flags & FIELD_TRIM ? str_trim(s, &start) : strlen(s), "bytes", spot,
-		   issues);
+	check_size(f, f->flags & FIELD_TRIM ? str_trim(s, &start) : strlen(s), bytes, spot, issues);
 }
 
 static void check_int(const struct field *f, const json_t *value, const struct spot *spot,
@@ -158,7 +166,7 @@ static void check_string_array(const struct field *f, const json_t *value, const
 {
 	if (!want(json_is_array(value), "an array of strings", spot, issues))
 		return;
-	check_size(f, json_array_size(value), "elements", spot, issues);
+	check_size(f, json_array_size(value), elements, spot, issues);
 	for (size_t i = 0; i < json_array_size(value); i++) {
 		const json_t *element = json_array_get(value, i);
 		struct spot at = { .above = spot, .index = i };
@@ -187,7 +195,7 @@ static void check_string_map(const struct field *f, const json_t *value, const s
 
 	if (!want(json_is_object(value), "an object of strings", spot, issues))
 		return;
-	check_size(f, json_object_size(value), "entries", spot, issues);
+	check_size(f, json_object_size(value), entries, spot, issues);
 	json_object_foreach ((json_t *)value, key, element) {
 		_cleanup_free_ char *shown = shown_key(key);
 		struct spot at = { .above = spot, .key = shown };
