@@ -1,0 +1,194 @@
+#include "runlog/layout.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/fd.h"
+#include "base/path.h"
+
+/* Leaves room for the suffixes within the 255 bytes of a file name. */
+#define NAME_MAX_BYTES 200
+#define FAN_SIZE 3
+
+static const char *const SUFFIX[] = { [LOG_DATA] = "data", [LOG_INDEX] = "index" };
+
+void record_encode(const struct record *r, unsigned char out[RECORD_SIZE])
+{
+	uint64_t tag = (uint64_t)r->time_ms << 8 | r->stream | (r->mark ? RECORD_MARK : 0);
+	uint64_t words[4] = { htole64((uint64_t)r->end), htole64((uint64_t)r->out),
+			      htole64((uint64_t)r->err), htole64(tag) };
+
+	memcpy(out, words, RECORD_SIZE);
+}
+
+bool record_decode(const unsigned char in[RECORD_SIZE], struct record *r)
+{
+	uint64_t words[4];
+
+	memcpy(words, in, RECORD_SIZE);
+
+	uint64_t end = le64toh(words[0]), out = le64toh(words[1]), err = le64toh(words[2]);
+	uint64_t tag = le64toh(words[3]);
+	uint8_t stream = (uint8_t)(tag & 0xff & ~RECORD_MARK);
+
+	if (end > INT64_MAX || out > end || err > end - out)
+		return false;
+	if (stream < RUNLOG_STDOUT || stream > RUNLOG_PTY)
+		return false;
+	*r = (struct record){
+		.end = (int64_t)end,
+		.out = (int64_t)out,
+		.err = (int64_t)err,
+		.time_ms = (int64_t)(tag >> 8),
+		.stream = stream,
+		.mark = (tag & RECORD_MARK) != 0,
+	};
+	return true;
+}
+
+int64_t record_stream_total(const struct record *r, uint8_t stream)
+{
+	switch (stream) {
+	case RUNLOG_STDOUT:
+		return r->out;
+	case RUNLOG_STDERR:
+		return r->err;
+	default:
+		return r->end - r->out - r->err;
+	}
+}
+
+int record_read(int index_fd, int64_t number, struct record *record, struct error *err)
+{
+	unsigned char bytes[RECORD_SIZE];
+	ssize_t n;
+
+	do
+		n = pread(index_fd, bytes, sizeof(bytes), (off_t)(number * RECORD_SIZE));
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return error_errno(err, errno, "read the index of a log");
+	return n == RECORD_SIZE && record_decode(bytes, record);
+}
+
+/*
+ * From the end backwards: usually the first look is enough; after a crash the records whose data
+ * did not reach the disk, and behind a truncated log its few marks, are stepped over.
+ */
+int log_tail_find(int index_fd, int data_fd, struct log_tail *tail, struct error *err)
+{
+	struct stat index, data;
+	bool have_last = false;
+
+	*tail = (struct log_tail){ 0 };
+	if (fstat(index_fd, &index) < 0 || fstat(data_fd, &data) < 0)
+		return error_errno(err, errno, "look at a log");
+	tail->records = index.st_size / RECORD_SIZE;
+	for (int64_t i = tail->records; i > 0; i--) {
+		struct record r = { 0 };
+		int rc = record_read(index_fd, i - 1, &r, err);
+
+		if (rc < 0)
+			return -1;
+		if (rc == 0 || (!r.mark && r.end > data.st_size)) {
+			tail->records = i - 1;
+			have_last = false;
+			continue;
+		}
+		if (!have_last)
+			tail->last = r;
+		have_last = true;
+		if (!r.mark) {
+			tail->kept = r.end;
+			return 0;
+		}
+	}
+	if (!have_last)
+		tail->last = (struct record){ 0 };
+	return 0;
+}
+
+int log_name_check(const char *name, struct error *err)
+{
+	/* A leading dot would let the fan directory be "..". */
+	if (!name || !path_is_segment(name) || name[0] == '.' ||
+	    strnlen(name, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES)
+		return error_set(err, ERR_BAD_PATH, "not a name for a log");
+	return 0;
+}
+
+static void fan_of(const char *name, char fan[FAN_SIZE])
+{
+	fan[0] = name[0];
+	fan[1] = name[1];
+	fan[2] = '\0';
+}
+
+int log_file_open(struct runlog_store *store, const char *name, enum log_file which, int flags,
+		  int *fd, struct error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	char fan[FAN_SIZE];
+
+	if (log_name_check(name, err) < 0)
+		return -1;
+	fan_of(name, fan);
+	path = xasprintf("%s/%s.%s", fan, name, SUFFIX[which]);
+	flags |= O_CLOEXEC | O_NOFOLLOW;
+	*fd = openat(store->dirfd, path, flags, 0600);
+	if (*fd < 0 && errno == ENOENT && (flags & O_CREAT)) {
+		if (mkdirat(store->dirfd, fan, 0700) < 0 && errno != EEXIST)
+			return error_errno(err, errno, "make the directory of log %s", name);
+		*fd = openat(store->dirfd, path, flags, 0600);
+	}
+	if (*fd >= 0)
+		return 0;
+	if (errno == ENOENT)
+		return error_set(err, ERR_NOT_FOUND, "there is no log %s", name);
+	return error_errno(err, errno, "open log %s", name);
+}
+
+static int log_file_unlink(struct runlog_store *store, const char *name, enum log_file which,
+			   struct error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	char fan[FAN_SIZE];
+
+	fan_of(name, fan);
+	path = xasprintf("%s/%s.%s", fan, name, SUFFIX[which]);
+	if (unlinkat(store->dirfd, path, 0) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "remove log %s", name);
+	return 0;
+}
+
+int runlog_remove(struct runlog_store *store, const char *name, struct error *err)
+{
+	if (log_name_check(name, err) < 0)
+		return -1;
+
+	struct topic *topic = topic_get(store, name);
+	int rc = topic_claim(topic, err);
+
+	if (rc == 0) {
+		rc = log_file_unlink(store, name, LOG_INDEX, err);
+		if (rc == 0)
+			rc = log_file_unlink(store, name, LOG_DATA, err);
+		topic_unclaim(topic);
+	}
+	topic_put(topic);
+	return rc;
+}
+
+int64_t runlog_size(struct runlog_store *store, const char *name)
+{
+	_cleanup_close_ int index_fd = -1, data_fd = -1;
+	struct log_tail tail;
+
+	if (log_file_open(store, name, LOG_INDEX, O_RDONLY, &index_fd, NULL) < 0 ||
+	    log_file_open(store, name, LOG_DATA, O_RDONLY, &data_fd, NULL) < 0 ||
+	    log_tail_find(index_fd, data_fd, &tail, NULL) < 0)
+		return -1;
+	return tail.last.end;
+}

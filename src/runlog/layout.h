@@ -1,0 +1,89 @@
+/*
+ * How a log lies on disk, and who has one open in this process. Private to runlog/.
+ *
+ * Logs fan out over directories named by the first two bytes of their names, so that 100,000 of
+ * them stay quick to find and to list: `ab/abc.data`, `ab/abc.index`. The index makes a log exist:
+ * it is created last and removed first.
+ *
+ * A record is 32 bytes, little-endian: u64 end, u64 stdout, u64 stderr, u64 time << 8 | stream.
+ * Each carries the totals of all streams (the PTY's is what the other two leave of `end`), so any
+ * record alone places its chunk in the log and in its stream, and finding an offset is a binary
+ * search. 32 divides the page size: a record never lies across two pages, hence a reader that sees
+ * the file's new length sees the whole record.
+ *
+ * A record with RECORD_MARK is the truncation mark: it has no data, and its totals count what was
+ * not kept. The first one is written when the first byte is dropped, another when the writer closes
+ * and more was dropped since; nothing but marks can follow a mark.
+ */
+#pragma once
+
+#include <pthread.h>
+#include "runlog/runlog.h"
+
+#define RECORD_SIZE 32
+#define RECORD_MARK 0x80
+
+struct record {
+	int64_t end; /* bytes of all streams, this chunk included */
+	int64_t out, err;
+	int64_t time_ms;
+	uint8_t stream;
+	bool mark;
+};
+
+void record_encode(const struct record *record, unsigned char out[RECORD_SIZE]);
+/* False for bytes that no writer wrote: the rest of an interrupted write. */
+bool record_decode(const unsigned char in[RECORD_SIZE], struct record *record);
+int64_t record_stream_total(const struct record *record, uint8_t stream);
+/* 1 read, 0 not there or not a record, -1. */
+int record_read(int index_fd, int64_t number, struct record *record, struct error *err);
+
+/* The sound end of a log: what readers may rely on and where the writer goes on. */
+struct log_tail {
+	int64_t records;    /* sound ones */
+	int64_t kept;       /* bytes of data they cover */
+	struct record last; /* zero for an empty log */
+};
+int log_tail_find(int index_fd, int data_fd, struct log_tail *tail, struct error *err);
+
+int log_name_check(const char *name, struct error *err);
+enum log_file { LOG_DATA, LOG_INDEX };
+/* With O_CREAT in flags makes the directory as well. */
+int log_file_open(struct runlog_store *store, const char *name, enum log_file which, int flags,
+		  int *fd, struct error *err);
+
+/* One reader waiting for more; lives inside struct runlog_reader. */
+struct follower {
+	int event_fd;
+	struct follower *next, *prev;
+};
+
+/* A log somebody in this process has open. Lock order: store, then topic. */
+struct topic {
+	struct runlog_store *store;
+	struct topic *next;
+	int refs; /* under the store's lock */
+	pthread_mutex_t lock;
+	bool claimed; /* by a writer, or by whoever removes the log */
+	bool live;    /* a writer is appending */
+	struct follower *followers;
+	char name[];
+};
+
+struct runlog_store {
+	pthread_mutex_t lock;
+	int refs; /* the owner's and one per topic: readers may outlive runlog_store_close */
+	int dirfd;
+	int64_t max_bytes;
+	struct topic *topics[64];
+};
+
+struct topic *topic_get(struct runlog_store *store, const char *name);
+void topic_put(struct topic *topic);
+int topic_claim(struct topic *topic, struct error *err); /* ERR_CONFLICT when it is taken */
+void topic_unclaim(struct topic *topic);
+void topic_set_live(struct topic *topic, bool live); /* tells the followers */
+bool topic_is_live(struct topic *topic);
+void topic_follow(struct topic *topic, struct follower *follower);
+void topic_unfollow(struct topic *topic, struct follower *follower);
+void topic_wake(struct topic *topic);

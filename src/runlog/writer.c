@@ -1,0 +1,251 @@
+#include "runlog/layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/fd.h"
+
+/*
+ * A child that writes byte by byte makes an index 32 times its data. The bound of a log holds for
+ * the index as well, but never so low that a small log could not hold its chunks.
+ */
+#define INDEX_BYTES_MIN ((int64_t)1 << 20)
+
+struct runlog {
+	struct topic *topic;
+	int data_fd, index_fd;
+	pthread_mutex_t lock; /* one writer, yet several threads of it; held over its own writes */
+	int64_t records;
+	int64_t kept;        /* where the next chunk goes in the data file */
+	struct record total; /* the last record's totals, and what was dropped since */
+	int64_t marked;      /* total.end as the last mark has it */
+	bool truncated;
+	bool names_synced;
+	int64_t end; /* total.end for readers of runlog_end, atomic */
+};
+
+static void publish_end(struct runlog *log)
+{
+	__atomic_store_n(&log->end, log->total.end, __ATOMIC_RELEASE);
+}
+
+static int recover(struct runlog *log, struct error *err)
+{
+	struct log_tail tail;
+
+	if (log_tail_find(log->index_fd, log->data_fd, &tail, err) < 0)
+		return -1;
+	/* Index first: were we to die in between, no record would point at data that is gone. */
+	if (ftruncate(log->index_fd, (off_t)(tail.records * RECORD_SIZE)) < 0 ||
+	    ftruncate(log->data_fd, (off_t)tail.kept) < 0)
+		return error_errno(err, errno, "cut the ragged end of a log");
+	log->records = tail.records;
+	log->kept = tail.kept;
+	log->total = tail.last;
+	log->truncated = tail.last.mark;
+	log->marked = tail.last.mark ? tail.last.end : 0;
+	publish_end(log);
+	return 0;
+}
+
+static void log_free(struct runlog *log)
+{
+	close_fdp(&log->data_fd);
+	close_fdp(&log->index_fd);
+	pthread_mutex_destroy(&log->lock);
+	topic_unclaim(log->topic);
+	topic_put(log->topic);
+	free(log);
+}
+
+static int open_files(struct runlog *log, struct error *err)
+{
+	struct runlog_store *store = log->topic->store;
+	const char *name = log->topic->name;
+
+	if (log_file_open(store, name, LOG_DATA, O_RDWR | O_CREAT, &log->data_fd, err) < 0 ||
+	    log_file_open(store, name, LOG_INDEX, O_RDWR | O_CREAT, &log->index_fd, err) < 0)
+		return -1;
+	return recover(log, err);
+}
+
+int runlog_open(struct runlog_store *store, const char *name, struct runlog **out,
+		struct error *err)
+{
+	*out = NULL;
+	if (log_name_check(name, err) < 0)
+		return -1;
+
+	struct topic *topic = topic_get(store, name);
+
+	if (topic_claim(topic, err) < 0) {
+		topic_put(topic);
+		return -1;
+	}
+
+	struct runlog *log = xcalloc(1, sizeof(*log));
+
+	log->topic = topic;
+	log->data_fd = log->index_fd = -1;
+	pthread_mutex_init(&log->lock, NULL);
+	if (open_files(log, err) < 0) {
+		log_free(log);
+		return -1;
+	}
+	topic_set_live(topic, true);
+	*out = log;
+	return 0;
+}
+
+static int write_record(struct runlog *log, const struct record *record, struct error *err)
+{
+	unsigned char bytes[RECORD_SIZE];
+
+	record_encode(record, bytes);
+	if (fd_pwrite_all(log->index_fd, bytes, sizeof(bytes), (off_t)(log->records * RECORD_SIZE),
+			  err) < 0)
+		return error_wrap(err, "log %s", log->topic->name);
+	log->records++;
+	return 0;
+}
+
+static void add_to_total(struct record *total, enum runlog_stream stream, int64_t len,
+			 int64_t now_ms)
+{
+	total->end += len;
+	if (stream == RUNLOG_STDOUT)
+		total->out += len;
+	else if (stream == RUNLOG_STDERR)
+		total->err += len;
+	total->stream = (uint8_t)stream;
+	total->time_ms = now_ms > 0 ? now_ms : 0;
+}
+
+/* How much of `len` more bytes the log still takes. */
+static int64_t room_for(const struct runlog *log, int64_t len)
+{
+	int64_t max = log->topic->store->max_bytes;
+
+	if (log->truncated)
+		return 0;
+	if (max == 0)
+		return len;
+	/* The mark has to fit as well. */
+	if ((log->records + 2) * RECORD_SIZE > MAX_OF(max, INDEX_BYTES_MIN))
+		return 0;
+	return MIN_OF(len, MAX_OF(max - log->kept, 0));
+}
+
+static int keep(struct runlog *log, enum runlog_stream stream, const void *data, int64_t len,
+		int64_t now_ms, struct error *err)
+{
+	struct record record = log->total;
+
+	add_to_total(&record, stream, len, now_ms);
+	/* What a failed write left behind `kept` is overwritten by the next one. */
+	if (fd_pwrite_all(log->data_fd, data, (size_t)len, (off_t)log->kept, err) < 0)
+		return error_wrap(err, "log %s", log->topic->name);
+	if (write_record(log, &record, err) < 0)
+		return -1;
+	log->total = record;
+	log->kept += len;
+	return 0;
+}
+
+static int drop(struct runlog *log, enum runlog_stream stream, int64_t len, int64_t now_ms,
+		struct error *err)
+{
+	struct record record = log->total;
+
+	add_to_total(&record, stream, len, now_ms);
+	record.mark = true;
+	if (!log->truncated) {
+		if (write_record(log, &record, err) < 0)
+			return -1;
+		log->marked = record.end;
+		log->truncated = true;
+	}
+	log->total = record;
+	return 0;
+}
+
+static int append_locked(struct runlog *log, enum runlog_stream stream, const void *data,
+			 int64_t len, int64_t now_ms, struct error *err)
+{
+	int64_t fits = room_for(log, len);
+
+	if (fits > 0 && keep(log, stream, data, fits, now_ms, err) < 0)
+		return -1;
+	if (fits < len && drop(log, stream, len - fits, now_ms, err) < 0)
+		return -1;
+	return 0;
+}
+
+int runlog_append(struct runlog *log, enum runlog_stream stream, const void *data, size_t len,
+		  int64_t now_ms, struct error *err)
+{
+	if (stream < RUNLOG_STDOUT || stream > RUNLOG_PTY)
+		return error_set(err, ERR_INTERNAL, "a log has no stream %d", (int)stream);
+	if (len == 0)
+		return 0;
+	pthread_mutex_lock(&log->lock);
+
+	int rc = -1;
+
+	if (len > (size_t)(INT64_MAX - log->total.end)) {
+		error_set(err, ERR_TOO_LARGE, "log %s is full", log->topic->name);
+	} else {
+		rc = append_locked(log, stream, data, (int64_t)len, now_ms, err);
+		publish_end(log);
+	}
+	pthread_mutex_unlock(&log->lock);
+	topic_wake(log->topic);
+	return rc;
+}
+
+int64_t runlog_end(const struct runlog *log)
+{
+	return __atomic_load_n(&log->end, __ATOMIC_ACQUIRE);
+}
+
+/* A file that was just made survives a power cut only once its directories are on disk. */
+static int sync_names(struct runlog *log, struct error *err)
+{
+	_cleanup_close_ int fan_fd = -1;
+	const char fan[] = { log->topic->name[0], log->topic->name[1], '\0' };
+
+	if (dir_open(log->topic->store->dirfd, fan, &fan_fd, err) < 0 ||
+	    dir_sync(fan_fd, err) < 0 || dir_sync(log->topic->store->dirfd, err) < 0)
+		return -1;
+	log->names_synced = true;
+	return 0;
+}
+
+int runlog_sync(struct runlog *log, struct error *err)
+{
+	pthread_mutex_lock(&log->lock);
+
+	int rc = fdatasync(log->data_fd) < 0 || fdatasync(log->index_fd) < 0 ? -1 : 0;
+
+	if (rc < 0)
+		error_errno(err, errno, "sync log %s", log->topic->name);
+	else if (!log->names_synced)
+		rc = sync_names(log, err);
+	pthread_mutex_unlock(&log->lock);
+	return rc;
+}
+
+void runlog_close(struct runlog *log)
+{
+	if (!log)
+		return;
+
+	struct topic *topic = log->topic;
+
+	/* Without this mark only the count of what was dropped is lost. */
+	if (log->truncated && log->total.end != log->marked)
+		write_record(log, &log->total, NULL);
+	topic_set_live(topic, false);
+	log_free(log);
+}
