@@ -1,0 +1,53 @@
+/*
+ * Driver `plugin`: its config is checked and stored, and that is all. Every use is refused by the
+ * wrappers of driver.c, because the table below has no function for it.
+ */
+#include "driver/driver.h"
+
+#include "provider/config.h"
+
+static const struct field PLUGIN_FIELDS[] = {
+	{ .name = "pluginKey",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_REQUIRED,
+	  .min = 1,
+	  .max = 255,
+	  .summary = "which plugin" },
+	{ .name = "driverKey",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_REQUIRED,
+	  .min = 1,
+	  .max = 255,
+	  .summary = "which of its environment drivers" },
+	{ .name = "driverConfig", .type = FIELD_OBJECT, .summary = "what the plugin is given" },
+	{ 0 },
+};
+
+static const char *refuse_odd_key(const json_t *value)
+{
+	return config_key_is_valid(json_string_value(value))
+		       ? NULL
+		       : "must be lower case letters, digits, dots, underscores and dashes";
+}
+
+static const struct config_rule PLUGIN_RULES[] = {
+	{ .name = "driverKey", .refuse = refuse_odd_key },
+	{ .name = "driverConfig", .fallback = "{}" },
+	{ 0 },
+};
+
+static const struct config_schema PLUGIN_CONFIG = { .fields = PLUGIN_FIELDS,
+						    .rules = PLUGIN_RULES };
+
+static json_t *plugin_normalize(struct driver_host *host, const json_t *config, bool saving,
+				struct error *err)
+{
+	(void)host;
+	(void)saving;
+	return config_normalize(&PLUGIN_CONFIG, config, err);
+}
+
+const struct driver DRIVER_PLUGIN_CONFIG = {
+	.kind = DRIVER_PLUGIN,
+	.normalize = plugin_normalize,
+};

@@ -1,0 +1,215 @@
+#include "provider/provider.h"
+
+#include <string.h>
+#include "base/text.h"
+
+static const struct provider *const BUILT_IN[] = { &PROVIDER_FAKE, NULL };
+
+void probe_clear(struct probe *probe)
+{
+	free(probe->summary);
+	json_decref(probe->details);
+	*probe = (struct probe){ 0 };
+}
+
+json_t *probe_json(const struct probe *probe)
+{
+	json_t *out = json_object();
+
+	json_put_bool(out, "ok", probe->ok);
+	json_put_str(out, "driver", driver_kind_name(probe->driver));
+	json_put_str(out, "summary", probe->summary);
+	json_put_ref(out, "details", probe->details);
+	return out;
+}
+
+void provider_lease_clear(struct provider_lease *lease)
+{
+	free(lease->ref);
+	json_decref(lease->metadata);
+	*lease = (struct provider_lease){ 0 };
+}
+
+void provider_inventory_clear(struct provider_inventory *inventory)
+{
+	strv_free(inventory->refs);
+	inventory->refs = NULL;
+}
+
+const struct provider *const *provider_list(void)
+{
+	return BUILT_IN;
+}
+
+const struct provider *provider_find(const char *key)
+{
+	for (size_t i = 0; key && BUILT_IN[i]; i++) {
+		if (streq(BUILT_IN[i]->key, key))
+			return BUILT_IN[i];
+	}
+	return NULL;
+}
+
+const struct provider *provider_require(const char *key, struct error *err)
+{
+	const struct provider *provider = provider_find(key);
+
+	if (!provider)
+		error_set(err, ERR_UNSUPPORTED_ENV,
+			  "Sandbox provider \"%.100s\" is not registered as a built-in provider.",
+			  key ? key : "");
+	return provider;
+}
+
+/* The provider that `key` names, or the config when there is no key; the config must be for it. */
+static const struct provider *provider_of(const char *key, const json_t *config, struct error *err)
+{
+	const char *asked = json_str(config, "provider");
+	const struct provider *provider = provider_require(key ? key : asked, err);
+
+	if (provider && !str_equal(asked, provider->key)) {
+		error_set(err, ERR_UNPROCESSABLE,
+			  "Sandbox provider \"%s\" was given a config for provider \"%.100s\".",
+			  provider->key, asked ? asked : "");
+		return NULL;
+	}
+	return provider;
+}
+
+int provider_validate(struct provider_host *host, const json_t *config, struct probe *out,
+		      struct error *err)
+{
+	const struct provider *provider = provider_of(NULL, config, err);
+
+	return provider ? provider->validate(host, config, out, err) : -1;
+}
+
+int provider_probe(struct provider_host *host, const json_t *config, struct probe *out,
+		   struct error *err)
+{
+	const struct provider *provider = provider_of(NULL, config, err);
+
+	return provider ? provider->probe(host, config, out, err) : -1;
+}
+
+int provider_acquire(struct provider_host *host, const struct provider_request *request,
+		     struct provider_lease *out, struct error *err)
+{
+	const struct provider *provider = provider_of(NULL, request->config, err);
+
+	return provider ? provider->acquire(host, request, out, err) : -1;
+}
+
+int provider_resume(struct provider_host *host, const struct provider_request *request,
+		    const char *ref, struct provider_lease *out, struct error *err)
+{
+	const struct provider *provider = provider_of(NULL, request->config, err);
+
+	return provider ? provider->resume(host, request, ref, out, err) : -1;
+}
+
+int provider_release(struct provider_host *host, const json_t *config, const char *ref,
+		     const char *status, struct error *err)
+{
+	const struct provider *provider = provider_of(NULL, config, err);
+
+	return provider ? provider->release(host, config, ref, status, err) : -1;
+}
+
+int provider_destroy(struct provider_host *host, const json_t *config, const char *ref,
+		     struct error *err)
+{
+	const struct provider *provider = provider_of(NULL, config, err);
+
+	return provider ? provider->destroy(host, config, ref, err) : -1;
+}
+
+int provider_inventory_list(struct provider_host *host, const char *key,
+			    struct provider_inventory *out, struct error *err)
+{
+	const struct provider *provider = provider_require(key, err);
+
+	return provider ? provider->inventory(host, out, err) : -1;
+}
+
+int provider_start(struct provider_host *host, const char *key, const json_t *config,
+		   const char *ref, const json_t *metadata, const struct exec_spec *spec,
+		   struct exec **exec, struct error *err)
+{
+	const struct provider *provider = provider_of(key, config, err);
+
+	return provider ? provider->start(host, config, ref, metadata, spec, exec, err) : -1;
+}
+
+int provider_stop(struct provider_host *host, const char *key, const json_t *config,
+		  const char *ref, const char *place_id, int64_t wait_ms, struct error *err)
+{
+	const struct provider *provider = provider_of(key, config, err);
+
+	return provider ? provider->stop(host, config, ref, place_id, wait_ms, err) : -1;
+}
+
+json_t *provider_config_strict(const json_t *metadata)
+{
+	if (!metadata || json_is_null(metadata))
+		return json_object();
+
+	const struct provider *provider = provider_find(json_str(metadata, "provider"));
+
+	return provider ? provider->config_from_metadata(metadata) : NULL;
+}
+
+json_t *provider_config_loose(const json_t *metadata)
+{
+	const char *key = json_str(metadata, "provider");
+
+	if (!key || !*key)
+		return NULL;
+
+	const struct provider *provider = provider_find(key);
+
+	if (provider)
+		return provider->config_from_metadata(metadata);
+
+	json_t *config = json_deep_copy(metadata);
+
+	json_put_bool(config, "reuseLease", json_bool(metadata, "reuseLease", false));
+	return config;
+}
+
+/* Whether a place of a provider that is not built in was made with this config. */
+static bool plugin_lease_matches(const json_t *config, const json_t *metadata)
+{
+	const char *key;
+	json_t *value;
+
+	if (!json_is_true(json_object_get(metadata, "reuseLease")) ||
+	    !str_equal(json_str(metadata, "provider"), json_str(config, "provider")))
+		return false;
+	json_object_foreach ((json_t *)config, key, value) {
+		if (streq(key, "provider") || streq(key, "reuseLease"))
+			continue;
+		/* By structure: the order of keys is no difference between two sandboxes. */
+		if (!json_equal(json_object_get(metadata, key), value))
+			return false;
+	}
+	return true;
+}
+
+const char *provider_find_reusable(const json_t *config, const struct provider_lease_view *leases,
+				   size_t count)
+{
+	const char *key = json_str(config, "provider");
+	const struct provider *provider = provider_find(key);
+
+	for (size_t i = 0; key && i < count; i++) {
+		const struct provider_lease_view *lease = &leases[i];
+
+		if (!lease->ref || !*lease->ref)
+			continue;
+		if (provider ? provider->matches(config, lease->ref, lease->metadata)
+			     : plugin_lease_matches(config, lease->metadata))
+			return lease->ref;
+	}
+	return NULL;
+}
