@@ -1,6 +1,7 @@
 /*
  * The activity log: who did what to which record. Details never carry values of configs or secrets;
- * keys that look secret are replaced before writing.
+ * values under keys that look secret, and text that looks like a JSON web token, are replaced by
+ * "***REDACTED***" before writing.
  */
 #pragma once
 
@@ -21,9 +22,15 @@ int activity_write(struct db *db, struct clock *clock, const struct activity *ac
 		   struct error *err);
 
 struct activity_query {
-	const char *company_id, *entity_type, *entity_id; /* NULL: any */
-	int64_t limit;                                    /* 1..500 */
-	int64_t before_seq;                               /* 0: from the newest */
+	const char *company_id;
+	const char *entity_type, *entity_id; /* NULL: any */
+	int64_t limit;                       /* 1..500 */
+	int64_t before_seq;                  /* 0: from the newest */
 };
-/* {items:[...], nextCursor} newest first; NULL on error. */
+/*
+ * {items:[...], nextCursor} newest first; NULL on error. nextCursor is before_seq of the next page
+ * as text, null when there is none.
+ */
 json_t *activity_list(struct db *db, const struct activity_query *query, struct error *err);
+/* Forgets what is older than the time; returns how many entries, or -1. */
+int64_t activity_prune(struct db *db, int64_t before_ms, struct error *err);

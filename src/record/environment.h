@@ -19,7 +19,9 @@ struct environment {
 void environment_clear(struct environment *environment);
 #define _cleanup_environment_ _cleanup_(environment_clear)
 json_t *environment_json(const struct environment *environment);
-void environment_copy(struct environment *to, const struct environment *from);
+void environment_copy(struct environment *to, const struct environment *from); /* deep */
+/* How many leases it may have at a time: metadata.maxLeases; 0: no limit. */
+int64_t environment_max_leases(const struct environment *environment);
 
 /* Reading a row whose enum column holds an unknown word is ERR_DB: `unexpected <field> value:
  * <value>`. */
@@ -38,7 +40,12 @@ int environment_ensure_local(struct db *db, struct clock *clock, const char *com
 int environment_ensure_local_tx(struct tx *tx, int64_t now, const char *company_id,
 				struct error *err);
 
-/* `config` is normalised already. Writes the activity in the same transaction. */
+/*
+ * `config` is normalised already. Writes the activity in the same transaction. An `id` that is set
+ * becomes the environment's. A second Local one is ERR_CONFLICT, a maxLeases that is no positive
+ * integer and an archived Local one (every run without another choice needs it, I20)
+ * ERR_UNPROCESSABLE.
+ */
 int environment_create(struct db *db, struct clock *clock, const struct actor *actor,
 		       const struct environment *in, struct environment *out, struct error *err);
 /* patch: NULL pointers mean "not in the body"; json null in description/metadata clears. */
@@ -49,11 +56,19 @@ struct environment_patch {
 	const enum environment_status *status;
 	const json_t *config; /* normalised, whole */
 	const json_t *metadata;
+	/* The updated_at of the row `config` was merged with: somebody else's change since then is
+	 * ERR_CONFLICT instead of being undone. 0: not merged with anything. */
+	int64_t merged_with;
 };
 int environment_update(struct db *db, struct clock *clock, const struct actor *actor,
 		       const char *id, const struct environment_patch *patch,
 		       struct environment *out, struct error *err);
-/* ERR_ENVIRONMENT_IN_USE with reasons while an active lease, a live place or an open intent needs
- * it. */
+/*
+ * ERR_ENVIRONMENT_IN_USE while it is the company's Local environment, or leases that have not
+ * ended, places that are not gone, intents or unfinished runs need it; details are
+ * {deleteBlockedReasons:[...], activeLeases, retainedLeases, pendingCleanupLeases, livePlaces,
+ * openIntents, unfinishedRuns}. Agents, issues, projects and workspaces that had chosen it choose
+ * nothing afterwards; the activity says how many.
+ */
 int environment_delete(struct db *db, struct clock *clock, const struct actor *actor,
 		       const char *id, struct environment *removed, struct error *err);

@@ -85,6 +85,25 @@
 	X(WORKSPACE_ARCHIVED, "archived")                                                          \
 	X(WORKSPACE_CLEANUP_FAILED, "cleanup_failed")
 
+#define ISSUE_WORKSPACE_MODES(X)                                                                   \
+	X(ISSUE_WORKSPACE_INHERIT, "inherit")                                                      \
+	X(ISSUE_WORKSPACE_SHARED, "shared_workspace")                                              \
+	X(ISSUE_WORKSPACE_ISOLATED, "isolated_workspace")                                          \
+	X(ISSUE_WORKSPACE_OPERATOR_BRANCH, "operator_branch")                                      \
+	X(ISSUE_WORKSPACE_REUSE_EXISTING, "reuse_existing")                                        \
+	X(ISSUE_WORKSPACE_AGENT_DEFAULT, "agent_default")
+
+#define PROJECT_WORKSPACE_MODES(X)                                                                 \
+	X(PROJECT_WORKSPACE_SHARED, "shared_workspace")                                            \
+	X(PROJECT_WORKSPACE_ISOLATED, "isolated_workspace")                                        \
+	X(PROJECT_WORKSPACE_OPERATOR_BRANCH, "operator_branch")                                    \
+	X(PROJECT_WORKSPACE_ADAPTER_DEFAULT, "adapter_default")
+
+#define DESIRED_STATES(X)                                                                          \
+	X(DESIRED_RUNNING, "running")                                                              \
+	X(DESIRED_STOPPED, "stopped")                                                              \
+	X(DESIRED_MANUAL, "manual")
+
 #define KINDS(X)                                                                                   \
 	X(driver_kind, DRIVER_KINDS)                                                               \
 	X(environment_status, ENVIRONMENT_STATUSES)                                                \
@@ -96,7 +115,10 @@
 	X(run_status, RUN_STATUSES)                                                                \
 	X(exec_reason, EXEC_REASONS)                                                               \
 	X(workspace_mode, WORKSPACE_MODES)                                                         \
-	X(workspace_status, WORKSPACE_STATUSES)
+	X(workspace_status, WORKSPACE_STATUSES)                                                    \
+	X(issue_workspace_mode, ISSUE_WORKSPACE_MODES)                                             \
+	X(project_workspace_mode, PROJECT_WORKSPACE_MODES)                                         \
+	X(desired_state, DESIRED_STATES)
 
 #define KIND_VALUE_(c_name, wire) c_name,
 enum driver_kind { DRIVER_KINDS(KIND_VALUE_) DRIVER_KIND_COUNT };
@@ -110,6 +132,9 @@ enum run_status { RUN_STATUSES(KIND_VALUE_) RUN_STATUS_COUNT };
 enum exec_reason { EXEC_REASONS(KIND_VALUE_) EXEC_REASON_COUNT };
 enum workspace_mode { WORKSPACE_MODES(KIND_VALUE_) WORKSPACE_MODE_COUNT };
 enum workspace_status { WORKSPACE_STATUSES(KIND_VALUE_) WORKSPACE_STATUS_COUNT };
+enum issue_workspace_mode { ISSUE_WORKSPACE_MODES(KIND_VALUE_) ISSUE_WORKSPACE_MODE_COUNT };
+enum project_workspace_mode { PROJECT_WORKSPACE_MODES(KIND_VALUE_) PROJECT_WORKSPACE_MODE_COUNT };
+enum desired_state { DESIRED_STATES(KIND_VALUE_) DESIRED_STATE_COUNT };
 #undef KIND_VALUE_
 
 #define KIND_PROTOTYPE_(kind, table)                                                               \

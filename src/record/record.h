@@ -2,7 +2,9 @@
  * What the records share: who acts, which node writes, how lists are paged.
  *
  * A record room function named *_tx runs inside the caller's transaction; the others open their
- * own. Structs own their strings and JSON; every struct has a _clear that makes it empty again.
+ * own. Structs own their strings and JSON; every struct has a _clear that makes it empty again. An
+ * `out` must be empty; it is filled on success only. Where something is made or changed it may be
+ * NULL. Lists are ordered and end at 1000 entries.
  */
 #pragma once
 
@@ -33,6 +35,7 @@ struct node {
  * work may be taken over.
  */
 #define NODE_DEAD_MS 60000
+/* node_beat says ERR_CONFLICT when a later server has taken over this node's identity. */
 int node_register(struct db *db, struct clock *clock, int data_dirfd, struct node *node,
 		  struct error *err);
 int node_beat(struct db *db, struct clock *clock, const struct node *node, struct error *err);
@@ -115,11 +118,15 @@ struct workspace_record {
 };
 void workspace_record_clear(struct workspace_record *workspace);
 json_t *workspace_record_json(const struct workspace_record *workspace);
+/* What is left out gets its default: shared, active, project_primary, local_fs, now. */
 int workspace_record_create(struct db *db, struct clock *clock, const struct workspace_record *in,
 			    struct workspace_record *out, struct error *err);
 int workspace_record_get(struct db *db, const char *id, struct workspace_record *out,
 			 struct error *err);
 int workspace_record_set_metadata(struct db *db, struct clock *clock, const char *id,
 				  const json_t *metadata, struct error *err);
-/* The `config` inside metadata (spec 01 E.9), new reference; NULL when there is none. */
+/*
+ * The `config` inside metadata (spec 01 E.9), new reference; NULL when there is none. Every key of
+ * E.9 is there, null when not set, but environmentId only when chosen: null then means this host.
+ */
 json_t *workspace_config(const json_t *metadata);

@@ -1,0 +1,245 @@
+#include "record/activity.h"
+
+#include <string.h>
+#include "record/redact.h"
+#include "record/row.h"
+
+#define ACTIVITY_LIMIT_MAX 500
+#define DETAILS_MAX_BYTES ((size_t)32768)
+#define PRUNE_ROWS 500
+
+#define ACTIVITY_COLUMNS                                                                           \
+	"id, seq, company_id, actor_type, actor_id, action, entity_type, entity_id, agent_id,"     \
+	" run_id, details, created_at"
+
+/*
+ * Whoever writes an activity holds the counter's row until it commits, so a reader that has seen
+ * number n will never find a smaller one later.
+ */
+SQL(ACTIVITY_NEXT_SEQ,
+    "UPDATE counters SET value = value + 1 WHERE name = 'activity' RETURNING value");
+SQL(ACTIVITY_INSERT, "INSERT INTO activity (" ACTIVITY_COLUMNS ")"
+		     " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)");
+SQL(ACTIVITY_OF_COMPANY, "SELECT " ACTIVITY_COLUMNS " FROM activity"
+			 " WHERE company_id = $1 AND seq < $2"
+			 " AND (CAST($3 AS TEXT) IS NULL OR entity_type = $3)"
+			 " AND (CAST($4 AS TEXT) IS NULL OR entity_id = $4)"
+			 " ORDER BY seq DESC LIMIT $5");
+/* The same when both are known: without the ORs it can go by the entity's own index. */
+SQL(ACTIVITY_OF_ENTITY, "SELECT " ACTIVITY_COLUMNS " FROM activity"
+			" WHERE company_id = $1 AND seq < $2"
+			" AND entity_type = $3 AND entity_id = $4"
+			" ORDER BY seq DESC LIMIT $5");
+/* Entries of a company are old from one end, so looking at that end is enough. */
+SQL(ACTIVITY_PRUNE, "WITH oldest AS MATERIALIZED"
+		    " (SELECT id FROM activity WHERE company_id = $1 ORDER BY seq LIMIT 500)"
+		    " DELETE FROM activity WHERE id IN (SELECT id FROM oldest)"
+		    " AND created_at < $2");
+SQL(ACTIVITY_COMPANIES, "SELECT id FROM companies WHERE id > $1 ORDER BY id LIMIT 1");
+
+/* Redacted and bounded: details are for reading, not for keeping data in. */
+static char *details_column(const json_t *details)
+{
+	if (!details)
+		return NULL;
+
+	_cleanup_json_ json_t *clean = redacted(details);
+	_cleanup_free_ char *text = json_column(clean);
+
+	if (text && strlen(text) > DETAILS_MAX_BYTES)
+		return xstrdup("{\"truncated\":true}");
+	return steal(text);
+}
+
+static int next_seq(struct tx *tx, int64_t *seq, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, &ACTIVITY_NEXT_SEQ, err) < 0)
+		return -1;
+
+	int r = cursor_next(&c, err);
+
+	if (r < 0)
+		return -1;
+	if (r == 0)
+		return error_set(err, ERR_DB, "the activity counter is missing");
+	*seq = col_int(&c, 0);
+	return 0;
+}
+
+int activity_write_tx(struct tx *tx, int64_t now, const struct activity *activity,
+		      struct error *err)
+{
+	const struct actor *actor = activity->actor ? activity->actor : &ACTOR_SYSTEM;
+	const char *agent = activity->agent_id ? activity->agent_id : actor->agent_id;
+	const char *run = activity->run_id ? activity->run_id : actor->run_id;
+	_cleanup_free_ char *details = details_column(activity->details);
+	char id[ID_SIZE];
+	int64_t seq;
+
+	if (next_seq(tx, &seq, err) < 0)
+		return -1;
+	id_new(id);
+	return tx_exec(tx, &ACTIVITY_INSERT, err, B_TEXT(id), B_INT(seq),
+		       B_TEXT(activity->company_id), B_TEXT(actor->type), B_TEXT(actor->id),
+		       B_TEXT(activity->action), B_TEXT(activity->entity_type),
+		       B_TEXT(activity->entity_id), B_ID(agent), B_ID(run), B_TEXT(details),
+		       B_INT(now)) < 0
+		       ? -1
+		       : 0;
+}
+
+struct activity_write {
+	const struct activity *activity;
+	int64_t now;
+};
+
+static int write_one(struct tx *tx, void *arg, struct error *err)
+{
+	const struct activity_write *write = arg;
+
+	return activity_write_tx(tx, write->now, write->activity, err);
+}
+
+int activity_write(struct db *db, struct clock *clock, const struct activity *activity,
+		   struct error *err)
+{
+	struct activity_write write = { activity, clock_now(clock) };
+
+	return DB_WRITE(db, "activity.write", write_one, &write, err);
+}
+
+static int entry_json(struct cursor *c, json_t **out, struct error *err)
+{
+	json_t *details;
+
+	if (col_json(c, 10, "activity details", &details, err) < 0)
+		return -1;
+	*out = json_object();
+	json_put_str(*out, "id", col_text(c, 0));
+	json_put_int(*out, "seq", col_int(c, 1));
+	json_put_str(*out, "companyId", col_text(c, 2));
+	json_put_str(*out, "actorType", col_text(c, 3));
+	json_put_str(*out, "actorId", col_text(c, 4));
+	json_put_str(*out, "action", col_text(c, 5));
+	json_put_str(*out, "entityType", col_text(c, 6));
+	json_put_str(*out, "entityId", col_text(c, 7));
+	json_put_str(*out, "agentId", col_text(c, 8));
+	json_put_str(*out, "runId", col_text(c, 9));
+	json_put_new(*out, "details", details);
+	json_put_time(*out, "createdAt", col_int(c, 11));
+	return 0;
+}
+
+struct activity_page {
+	const struct activity_query *query;
+	int64_t limit, before;
+	json_t *items;
+	int64_t last_seq;
+	bool more;
+};
+
+static int read_page(struct tx *tx, void *arg, struct error *err)
+{
+	struct activity_page *page = arg;
+	const struct activity_query *q = page->query;
+	const struct sql *sql =
+		q->entity_type && q->entity_id ? &ACTIVITY_OF_ENTITY : &ACTIVITY_OF_COMPANY;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int64_t n = 0;
+	int r;
+
+	json_array_clear(page->items);
+	page->more = false;
+	if (tx_query(tx, &c, sql, err, B_TEXT(q->company_id), B_INT(page->before),
+		     B_TEXT(q->entity_type), B_TEXT(q->entity_id), B_INT(page->limit + 1)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0) {
+		json_t *entry;
+
+		if (n++ == page->limit) {
+			page->more = true;
+			return 0;
+		}
+		if (entry_json(&c, &entry, err) < 0)
+			return -1;
+		json_array_append_new(page->items, entry);
+		page->last_seq = col_int(&c, 1);
+	}
+	return r;
+}
+
+json_t *activity_list(struct db *db, const struct activity_query *query, struct error *err)
+{
+	_cleanup_json_ json_t *items = json_array();
+	_cleanup_free_ char *cursor = NULL;
+	struct activity_page page = {
+		.query = query,
+		.limit = MIN_OF(MAX_OF(query->limit, 1), ACTIVITY_LIMIT_MAX),
+		.before = query->before_seq > 0 ? query->before_seq : INT64_MAX,
+		.items = items,
+	};
+
+	if (db_read(db, read_page, &page, err) < 0)
+		return NULL;
+	if (page.more)
+		cursor = xasprintf("%lld", (long long)page.last_seq);
+
+	json_t *answer = json_object();
+
+	json_put_ref(answer, "items", items);
+	json_put_str(answer, "nextCursor", cursor);
+	return answer;
+}
+
+struct activity_pruning {
+	char company_id[ID_SIZE];
+	int64_t before;
+	int64_t removed;
+	bool found;
+};
+
+static int next_company(struct tx *tx, void *arg, struct error *err)
+{
+	struct activity_pruning *pruning = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, &ACTIVITY_COMPANIES, err, B_TEXT(pruning->company_id)) < 0)
+		return -1;
+
+	int r = cursor_next(&c, err);
+
+	pruning->found = r > 0;
+	if (r > 0)
+		id_copy(pruning->company_id, col_text(&c, 0));
+	return r < 0 ? -1 : 0;
+}
+
+static int prune_some(struct tx *tx, void *arg, struct error *err)
+{
+	struct activity_pruning *pruning = arg;
+
+	pruning->removed = tx_exec(tx, &ACTIVITY_PRUNE, err, B_TEXT(pruning->company_id),
+				   B_INT(pruning->before));
+	return pruning->removed < 0 ? -1 : 0;
+}
+
+int64_t activity_prune(struct db *db, int64_t before_ms, struct error *err)
+{
+	struct activity_pruning pruning = { .before = before_ms };
+	int64_t total = 0;
+
+	for (;;) {
+		if (db_read(db, next_company, &pruning, err) < 0)
+			return -1;
+		if (!pruning.found)
+			return total;
+		/* In small steps: other writers wait behind each of them. */
+		do {
+			if (DB_WRITE(db, "activity.prune", prune_some, &pruning, err) < 0)
+				return -1;
+			total += pruning.removed;
+		} while (pruning.removed == PRUNE_ROWS);
+	}
+}

@@ -1,0 +1,203 @@
+#include "record/environment.h"
+
+#include "base/text.h"
+#include "record/row.h"
+
+#define ENVIRONMENT_COLUMNS                                                                        \
+	"id, company_id, name, description, driver, status, config, metadata, created_at,"         \
+	" updated_at"
+#define ENVIRONMENT_SELECT "SELECT " ENVIRONMENT_COLUMNS " FROM environments"
+
+SQL(ENVIRONMENT_GET, ENVIRONMENT_SELECT " WHERE id = $1");
+SQL(ENVIRONMENT_GET_LOCAL, ENVIRONMENT_SELECT " WHERE company_id = $1 AND driver = 'local'");
+SQL(ENVIRONMENT_FIND, ENVIRONMENT_SELECT " WHERE company_id = $1 AND (id = $2 OR name = $2)"
+					 " ORDER BY CASE WHEN id = $2 THEN 0 ELSE 1 END, id"
+					 " LIMIT 2");
+SQL(ENVIRONMENT_LIST, ENVIRONMENT_SELECT " WHERE company_id = $1"
+					 " AND (CAST($2 AS TEXT) IS NULL OR status = $2)"
+					 " AND (CAST($3 AS TEXT) IS NULL OR driver = $3)"
+					 " ORDER BY updated_at DESC, created_at DESC, id"
+					 " LIMIT 1000");
+SQL(ENVIRONMENT_ENSURE_LOCAL,
+    "INSERT INTO environments (" ENVIRONMENT_COLUMNS ")"
+    " VALUES ($1, $2, 'Local', $3, 'local', 'active', '{}', $4, $5, $5)"
+    " ON CONFLICT (company_id, driver) WHERE driver = 'local' DO NOTHING");
+
+void environment_clear(struct environment *environment)
+{
+	free(environment->name);
+	free(environment->description);
+	json_decref(environment->config);
+	json_decref(environment->metadata);
+	*environment = (struct environment){ 0 };
+}
+
+json_t *environment_json(const struct environment *environment)
+{
+	json_t *o = json_object();
+
+	json_put_str(o, "id", environment->id);
+	json_put_str(o, "companyId", environment->company_id);
+	json_put_str(o, "name", environment->name);
+	json_put_str(o, "description", environment->description);
+	json_put_str(o, "driver", driver_kind_name(environment->driver));
+	json_put_str(o, "status", environment_status_name(environment->status));
+	json_put_ref(o, "config", environment->config);
+	json_put_ref(o, "metadata", environment->metadata);
+	json_put_time(o, "createdAt", environment->created_at);
+	json_put_time(o, "updatedAt", environment->updated_at);
+	return o;
+}
+
+void environment_copy(struct environment *to, const struct environment *from)
+{
+	*to = *from;
+	to->name = xstrdup(from->name);
+	to->description = xstrdup(from->description);
+	to->config = json_deep_copy(from->config);
+	to->metadata = json_deep_copy(from->metadata);
+}
+
+int64_t environment_max_leases(const struct environment *environment)
+{
+	return json_int(environment->metadata, "maxLeases", 0);
+}
+
+static int environment_read(struct cursor *c, struct environment *out, struct error *err)
+{
+	_cleanup_environment_ struct environment row = { 0 };
+
+	id_copy(row.id, col_text(c, 0));
+	id_copy(row.company_id, col_text(c, 1));
+	row.name = xstrdup(col_text(c, 2));
+	row.description = xstrdup(col_text(c, 3));
+	if (!driver_kind_parse(col_text(c, 4), &row.driver))
+		return unexpected_value(err, "environment driver", col_text(c, 4));
+	if (!environment_status_parse(col_text(c, 5), &row.status))
+		return unexpected_value(err, "environment status", col_text(c, 5));
+	if (col_json(c, 6, "environment config", &row.config, err) < 0 ||
+	    col_json(c, 7, "environment metadata", &row.metadata, err) < 0)
+		return -1;
+	row.created_at = col_int(c, 8);
+	row.updated_at = col_int(c, 9);
+	hand_over(out, row);
+	return 0;
+}
+
+ROW_KIND(ENVIRONMENT, environment, "Environment");
+
+int environment_get(struct db *db, const char *id, struct environment *out, struct error *err)
+{
+	return row_get(db, &ENVIRONMENT, &ENVIRONMENT_GET, out, err, B_TEXT(id));
+}
+
+int environment_get_tx(struct tx *tx, const char *id, struct environment *out, struct error *err)
+{
+	return row_get_tx(tx, &ENVIRONMENT, &ENVIRONMENT_GET, out, err, B_TEXT(id));
+}
+
+json_t *environment_list(struct db *db, const char *company_id, const char *status,
+			 const char *driver, struct error *err)
+{
+	return row_list(db, &ENVIRONMENT, &ENVIRONMENT_LIST, err, B_TEXT(company_id),
+			B_TEXT(status), B_TEXT(driver));
+}
+
+struct environment_search {
+	const char *company_id, *name_or_id;
+	struct environment found;
+};
+
+/* An id wins over names (somebody may have called an environment by another's id) and comes first.
+ */
+static int search_environment(struct tx *tx, void *arg, struct error *err)
+{
+	struct environment_search *search = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	environment_clear(&search->found);
+	if (tx_query(tx, &c, &ENVIRONMENT_FIND, err, B_TEXT(search->company_id),
+		     B_TEXT(search->name_or_id)) < 0)
+		return -1;
+
+	int r = cursor_next(&c, err);
+
+	if (r < 0)
+		return -1;
+	if (r == 0)
+		return error_set(err, ERR_NOT_FOUND, "Environment not found");
+	if (environment_read(&c, &search->found, err) < 0)
+		return -1;
+	if (streq(search->found.id, search->name_or_id))
+		return 0;
+	r = cursor_next(&c, err);
+	if (r > 0)
+		return error_set(err, ERR_CONFLICT,
+				 "several environments are named \"%.200s\": use the id",
+				 search->name_or_id);
+	return r;
+}
+
+int environment_find(struct db *db, const char *company_id, const char *name_or_id,
+		     struct environment *out, struct error *err)
+{
+	struct environment_search search = { .company_id = company_id, .name_or_id = name_or_id };
+
+	if (db_read(db, search_environment, &search, err) < 0) {
+		environment_clear(&search.found);
+		return -1;
+	}
+	*out = search.found;
+	return 0;
+}
+
+int environment_ensure_local_tx(struct tx *tx, int64_t now, const char *company_id,
+				struct error *err)
+{
+	_cleanup_json_ json_t *metadata = json_object();
+	_cleanup_free_ char *text = NULL;
+	char id[ID_SIZE];
+
+	id_new(id);
+	json_put_bool(metadata, "managedByPaperclip", true);
+	json_put_bool(metadata, "defaultForCompany", true);
+	text = json_text(metadata);
+	return tx_exec(tx, &ENVIRONMENT_ENSURE_LOCAL, err, B_TEXT(id), B_TEXT(company_id),
+		       B_TEXT("Runs on the machine the server runs on."), B_TEXT(text),
+		       B_INT(now)) < 0
+		       ? -1
+		       : 0;
+}
+
+struct local_ensure {
+	const char *company_id;
+	int64_t now;
+};
+
+static int ensure_local(struct tx *tx, void *arg, struct error *err)
+{
+	const struct local_ensure *ensure = arg;
+
+	if (company_exists_tx(tx, ensure->company_id, err) < 0)
+		return -1;
+	return environment_ensure_local_tx(tx, ensure->now, ensure->company_id, err);
+}
+
+int environment_ensure_local(struct db *db, struct clock *clock, const char *company_id,
+			     struct environment *out, struct error *err)
+{
+	struct local_ensure ensure = { company_id, clock_now(clock) };
+	_cleanup_error_ struct error missing = { 0 };
+
+	/* Every run asks and nearly every time it is there: only its absence is worth a write. */
+	if (row_get(db, &ENVIRONMENT, &ENVIRONMENT_GET_LOCAL, out, &missing, B_TEXT(company_id)) ==
+	    0)
+		return 0;
+	if (missing.code != ERR_NOT_FOUND) {
+		error_move(err, &missing);
+		return -1;
+	}
+	if (DB_WRITE(db, "environment.ensure_local", ensure_local, &ensure, err) < 0)
+		return -1;
+	return row_get(db, &ENVIRONMENT, &ENVIRONMENT_GET_LOCAL, out, err, B_TEXT(company_id));
+}

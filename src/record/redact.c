@@ -1,0 +1,141 @@
+#include "record/redact.h"
+
+#include <ctype.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/text.h"
+
+/* How a key looks without case and punctuation: api_key, apiKey and API-Key are one word. */
+static const char *const SECRET_WORDS[] = {
+	"password", "passwd",    "passphrase",       "secret",     "token",
+	"apikey",   "accesskey", "authorization",    "privatekey", "credential",
+	"cookie",   "bearer",    "connectionstring",
+};
+#define KEY_MAX 128
+
+static bool key_looks_secret(const char *key)
+{
+	char word[KEY_MAX];
+	size_t len = 0;
+
+	for (; *key; key++) {
+		if (!isalnum((unsigned char)*key))
+			continue;
+		/* Nobody names a field like that; better nothing than a part of it. */
+		if (len == sizeof(word) - 1)
+			return true;
+		word[len++] = (char)tolower((unsigned char)*key);
+	}
+	word[len] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(SECRET_WORDS); i++) {
+		if (strstr(word, SECRET_WORDS[i]))
+			return true;
+	}
+	return false;
+}
+
+static size_t base64url_span(const char *s)
+{
+	size_t n = 0;
+
+	while (isalnum((unsigned char)s[n]) || s[n] == '-' || s[n] == '_')
+		n++;
+	return n;
+}
+
+/*
+ * Length of the JSON web token that starts here, 0 if none does: base64url of `{"`, which is "eyJ",
+ * then two dots with base64url between and behind them. The signature may be empty.
+ */
+static size_t jwt_span(const char *s)
+{
+	if (!str_starts(s, "eyJ"))
+		return 0;
+
+	size_t header = base64url_span(s);
+
+	if (s[header] != '.')
+		return 0;
+
+	size_t payload = base64url_span(s + header + 1);
+	size_t two = header + 1 + payload;
+
+	if (payload == 0 || s[two] != '.')
+		return 0;
+	return two + 1 + base64url_span(s + two + 1);
+}
+
+static json_t *redacted_text(const char *text)
+{
+	_cleanup_buf_ struct buf out = { 0 };
+
+	if (!strstr(text, "eyJ"))
+		return json_string(text);
+	while (*text) {
+		size_t token = jwt_span(text);
+
+		if (token)
+			buf_puts(&out, REDACTED);
+		else
+			buf_putc(&out, *text);
+		text += token ? token : 1;
+	}
+	return json_string(buf_str(&out));
+}
+
+static bool is_secret_ref(const json_t *value)
+{
+	const char *type = json_str(value, "type");
+
+	return type && streq(type, "secret_ref");
+}
+
+static json_t *redacted_at(const json_t *value, int depth);
+
+static json_t *redacted_object(const json_t *object, int depth)
+{
+	json_t *out = json_object();
+	const char *key;
+	json_t *value;
+
+	json_object_foreach ((json_t *)object, key, value) {
+		/* A flag that something is secret tells nothing: hasPassword, tokenRequired. */
+		bool tells = !json_is_boolean(value) && !json_is_null(value);
+
+		if (tells && key_looks_secret(key) && !is_secret_ref(value))
+			json_put_str(out, key, REDACTED);
+		else
+			json_put_new(out, key, redacted_at(value, depth + 1));
+	}
+	return out;
+}
+
+static json_t *redacted_array(const json_t *array, int depth)
+{
+	json_t *out = json_array();
+	size_t i;
+	json_t *value;
+
+	json_array_foreach (array, i, value) {
+		json_array_append_new(out, redacted_at(value, depth + 1));
+	}
+	return out;
+}
+
+static json_t *redacted_at(const json_t *value, int depth)
+{
+	if (depth > JSON_MAX_DEPTH)
+		return json_string(REDACTED);
+	if (json_is_object(value) && !is_secret_ref(value))
+		return redacted_object(value, depth);
+	if (json_is_array(value))
+		return redacted_array(value, depth);
+	if (json_is_string(value))
+		return redacted_text(json_string_value(value));
+	return json_deep_copy(value);
+}
+
+json_t *redacted(const json_t *value)
+{
+	return redacted_at(value, 0);
+}

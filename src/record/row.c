@@ -1,0 +1,181 @@
+#include "record/row.h"
+
+#include "base/text.h"
+
+int row_get_tx_(struct tx *tx, const struct row_kind *kind, const struct sql *sql,
+		const struct bind *binds, void *out, struct error *err)
+{
+	_cleanup_cursor_ struct cursor cursor = { 0 };
+
+	if (tx_query_(tx, &cursor, sql, binds, err) < 0)
+		return -1;
+
+	int r = cursor_next(&cursor, err);
+
+	if (r < 0)
+		return -1;
+	if (r == 0)
+		return error_set(err, ERR_NOT_FOUND, "%s not found", kind->label);
+	return kind->read(&cursor, out, err);
+}
+
+struct row_query {
+	const struct row_kind *kind;
+	const struct sql *sql;
+	const struct bind *binds;
+	void *record;
+	bool filled;
+	json_t *list;
+};
+
+static int get_in_snapshot(struct tx *tx, void *arg, struct error *err)
+{
+	struct row_query *q = arg;
+
+	if (q->filled)
+		q->kind->clear(q->record);
+	q->filled = false;
+	if (row_get_tx_(tx, q->kind, q->sql, q->binds, q->record, err) < 0)
+		return -1;
+	q->filled = true;
+	return 0;
+}
+
+int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
+	     const struct bind *binds, void *out, struct error *err)
+{
+	_cleanup_free_ void *record = xcalloc(1, kind->size);
+	struct row_query q = { .kind = kind, .sql = sql, .binds = binds, .record = record };
+
+	if (db_read(db, get_in_snapshot, &q, err) < 0) {
+		if (q.filled)
+			kind->clear(record);
+		return -1;
+	}
+	memcpy(out, record, kind->size);
+	return 0;
+}
+
+static int list_in_snapshot(struct tx *tx, void *arg, struct error *err)
+{
+	struct row_query *q = arg;
+	_cleanup_cursor_ struct cursor cursor = { 0 };
+	int r;
+
+	json_array_clear(q->list);
+	if (tx_query_(tx, &cursor, q->sql, q->binds, err) < 0)
+		return -1;
+	while ((r = cursor_next(&cursor, err)) > 0) {
+		if (q->kind->read(&cursor, q->record, err) < 0)
+			return -1;
+		json_array_append_new(q->list, q->kind->json(q->record));
+		q->kind->clear(q->record);
+	}
+	return r;
+}
+
+json_t *row_list_(struct db *db, const struct row_kind *kind, const struct sql *sql,
+		  const struct bind *binds, struct error *err)
+{
+	_cleanup_free_ void *record = xcalloc(1, kind->size);
+	_cleanup_json_ json_t *list = json_array();
+	struct row_query q = {
+		.kind = kind, .sql = sql, .binds = binds, .record = record, .list = list
+	};
+
+	if (db_read(db, list_in_snapshot, &q, err) < 0)
+		return NULL;
+	return steal(list);
+}
+
+int unexpected_value(struct error *err, const char *field, const char *value)
+{
+	return error_set(err, ERR_DB, "unexpected %s value: %.100s", field, value ? value : "null");
+}
+
+int col_json(struct cursor *cursor, int column, const char *name, json_t **out, struct error *err)
+{
+	const char *text = col_text(cursor, column);
+
+	*out = NULL;
+	if (!text)
+		return 0;
+	*out = json_parse(text, strlen(text), NULL);
+	if (!*out)
+		return error_set(err, ERR_DB, "the stored %s is not JSON", name);
+	return 0;
+}
+
+int row_exists_tx_(struct tx *tx, const struct sql *sql, const struct bind *binds,
+		   struct error *err)
+{
+	_cleanup_cursor_ struct cursor cursor = { 0 };
+
+	if (tx_query_(tx, &cursor, sql, binds, err) < 0)
+		return -1;
+	return cursor_next(&cursor, err);
+}
+
+int reference_check_tx(struct tx *tx, const struct sql *sql, const char *label, const char *id,
+		       const char *company_id, struct error *err)
+{
+	if (!id_is_set(id))
+		return 0;
+
+	int r = row_exists_tx(tx, sql, err, B_TEXT(id), B_TEXT(company_id));
+
+	if (r == 0)
+		return error_set(err, ERR_UNPROCESSABLE, "%s not found.", label);
+	return r < 0 ? -1 : 0;
+}
+
+SQL(ENVIRONMENT_OF_COMPANY, "SELECT 1 FROM environments WHERE id = $1 AND company_id = $2");
+
+int environment_reference_check_tx(struct tx *tx, const char *id, const char *company_id,
+				   struct error *err)
+{
+	return reference_check_tx(tx, &ENVIRONMENT_OF_COMPANY, "Environment", id, company_id, err);
+}
+
+char *name_trimmed(const char *label, const char *name, size_t max, struct error *err)
+{
+	_cleanup_free_ char *trimmed = str_trimmed(name ? name : "");
+	size_t len = strlen(trimmed);
+
+	if (len < 1 || len > max) {
+		error_set(err, ERR_VALIDATION, "%s must be 1 to %zu bytes long", label, max);
+		return NULL;
+	}
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)trimmed[i];
+
+		if (c < 0x20 || c == 0x7f) {
+			error_set(err, ERR_VALIDATION, "%s must not hold control characters",
+				  label);
+			return NULL;
+		}
+	}
+	return steal(trimmed);
+}
+
+void json_put_id(json_t *object, const char *key, const char *id)
+{
+	json_put_str(object, key, id_is_set(id) ? id : NULL);
+}
+
+char *json_column(const json_t *value)
+{
+	return !value || json_is_null(value) ? NULL : json_text(value);
+}
+
+json_t *object_or_null(const json_t *body, const char *key)
+{
+	return json_incref(json_object_at(body, key));
+}
+
+json_t *object_or_empty(const json_t *body, const char *key)
+{
+	json_t *object = object_or_null(body, key);
+
+	return object ? object : json_object();
+}

@@ -1,0 +1,92 @@
+/*
+ * From rows to records, for the files of this room: one row or a list of them, columns that hold
+ * JSON, and the checks that names and references of every record go through.
+ */
+#pragma once
+
+#include "record/record.h"
+
+/* A kind of record as its readers need it; made by ROW_KIND from the record's own functions. */
+struct row_kind {
+	const char *label; /* "Agent", as in `Agent not found` */
+	size_t size;
+	int (*read)(struct cursor *cursor, void *record, struct error *err);
+	void (*clear)(void *record);
+	json_t *(*json)(const void *record);
+};
+
+/* Wants <name>_read (static), <name>_clear and <name>_json of struct <name>. */
+#define ROW_KIND(ident, name, label_text)                                                          \
+	static int name##_read_row(struct cursor *cursor, void *record, struct error *err)         \
+	{                                                                                          \
+		return name##_read(cursor, record, err);                                           \
+	}                                                                                          \
+	static void name##_clear_row(void *record)                                                 \
+	{                                                                                          \
+		name##_clear(record);                                                              \
+	}                                                                                          \
+	static json_t *name##_json_row(const void *record)                                         \
+	{                                                                                          \
+		return name##_json(record);                                                        \
+	}                                                                                          \
+	static const struct row_kind ident = { label_text, sizeof(struct name), name##_read_row,   \
+					       name##_clear_row, name##_json_row }
+
+/* The first row of a query as a record; ERR_NOT_FOUND when there is none. */
+#define row_get_tx(tx, kind, sql, out, err, ...)                                                   \
+	row_get_tx_((tx), (kind), (sql), B_ARRAY_(__VA_ARGS__), (out), (err))
+int row_get_tx_(struct tx *tx, const struct row_kind *kind, const struct sql *sql,
+		const struct bind *binds, void *out, struct error *err);
+#define row_get(db, kind, sql, out, err, ...)                                                      \
+	row_get_((db), (kind), (sql), B_ARRAY_(__VA_ARGS__), (out), (err))
+int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
+	     const struct bind *binds, void *out, struct error *err);
+/* Every row as JSON, in an array; the statement bounds how many. NULL on error. */
+#define row_list(db, kind, sql, err, ...)                                                          \
+	row_list_((db), (kind), (sql), B_ARRAY_(__VA_ARGS__), (err))
+json_t *row_list_(struct db *db, const struct row_kind *kind, const struct sql *sql,
+		  const struct bind *binds, struct error *err);
+
+/* A JSON column, parsed: NULL column gives NULL. What is not JSON is ERR_DB naming the column. */
+int col_json(struct cursor *cursor, int column, const char *name, json_t **out, struct error *err);
+/* `unexpected <field> value: <value>` */
+int unexpected_value(struct error *err, const char *field, const char *value);
+
+/* 1 when the query finds a row, 0 when not, -1 on error. */
+#define row_exists_tx(tx, sql, err, ...) row_exists_tx_((tx), (sql), B_ARRAY_(__VA_ARGS__), (err))
+int row_exists_tx_(struct tx *tx, const struct sql *sql, const struct bind *binds,
+		   struct error *err);
+/*
+ * That `id` (NULL or "": nothing to check) names a row of the company; else ERR_UNPROCESSABLE
+ * `<label> not found.`. The query takes the id and the company's id.
+ */
+int reference_check_tx(struct tx *tx, const struct sql *sql, const char *label, const char *id,
+		       const char *company_id, struct error *err);
+int environment_reference_check_tx(struct tx *tx, const char *id, const char *company_id,
+				   struct error *err);
+
+/*
+ * A name for people: trimmed, 1..max bytes, no control characters, which could forge a line in a
+ * terminal. Allocated; NULL with ERR_VALIDATION.
+ */
+#define NAME_MAX_BYTES 200
+char *name_trimmed(const char *label, const char *name, size_t max, struct error *err);
+
+/* Gives a finished record to the caller, or leaves it to be cleared when nobody wants it. */
+#define hand_over(out, record)                                                                     \
+	({                                                                                         \
+		__typeof__(record) *_record = &(record);                                           \
+		if (out) {                                                                         \
+			*(out) = *_record;                                                         \
+			*_record = (__typeof__(record)){ 0 };                                      \
+		}                                                                                  \
+	})
+
+/* "" becomes JSON null. */
+void json_put_id(json_t *object, const char *key, const char *id);
+/* JSON text to store; NULL and JSON null give NULL, so that the column is NULL. */
+char *json_column(const json_t *value);
+/* A new reference to the object at the key, or an empty object. */
+json_t *object_or_empty(const json_t *body, const char *key);
+/* A new reference to the object at the key, or NULL. */
+json_t *object_or_null(const json_t *body, const char *key);

@@ -1,0 +1,157 @@
+#include "record/selection.h"
+
+#include <string.h>
+#include <strings.h>
+#include "record/row.h"
+
+/*
+ * Issues, projects and workspaces keep their choice inside JSON, which SQL does not look into: they
+ * are read page by page and only those that hold the id are parsed.
+ */
+
+#define PAGE "500"
+#define PAGE_ROWS 500
+
+SQL(AGENT_CLEAR_SELECTION, "UPDATE agents SET default_environment_id = NULL, updated_at = $3"
+			   " WHERE company_id = $1 AND default_environment_id = $2");
+
+SQL(ISSUE_SELECTION_PAGE, "SELECT id, execution_workspace_settings, created_at FROM issues"
+			  " WHERE company_id = $1 AND execution_workspace_settings IS NOT NULL"
+			  " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+			  " ORDER BY created_at, id LIMIT " PAGE);
+SQL(ISSUE_SELECTION_STORE,
+    "UPDATE issues SET execution_workspace_settings = $2, updated_at = $3 WHERE id = $1");
+
+SQL(PROJECT_SELECTION_PAGE, "SELECT id, execution_workspace_policy, created_at FROM projects"
+			    " WHERE company_id = $1 AND execution_workspace_policy IS NOT NULL"
+			    " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+			    " ORDER BY created_at, id LIMIT " PAGE);
+SQL(PROJECT_SELECTION_STORE,
+    "UPDATE projects SET execution_workspace_policy = $2, updated_at = $3 WHERE id = $1");
+
+SQL(WORKSPACE_SELECTION_PAGE, "SELECT id, metadata, last_used_at FROM execution_workspaces"
+			      " WHERE company_id = $1 AND metadata IS NOT NULL"
+			      " AND (last_used_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+			      " ORDER BY last_used_at, id LIMIT " PAGE);
+SQL(WORKSPACE_SELECTION_STORE,
+    "UPDATE execution_workspaces SET metadata = $2, updated_at = $3 WHERE id = $1");
+
+static bool unset_choice(json_t *settings, const char *environment_id)
+{
+	const char *chosen = json_str(settings, "environmentId");
+
+	if (!chosen || strcasecmp(chosen, environment_id) != 0)
+		return false;
+	json_object_del(settings, "environmentId");
+	return true;
+}
+
+/* A config with nothing left in it is no config. */
+static bool unset_choice_in_metadata(json_t *metadata, const char *environment_id)
+{
+	if (!unset_choice(json_object_at(metadata, "config"), environment_id))
+		return false;
+
+	_cleanup_json_ json_t *left = workspace_config(metadata);
+
+	if (!left)
+		json_object_del(metadata, "config");
+	return true;
+}
+
+struct chooser {
+	const struct sql *page, *store;
+	bool (*unset)(json_t *document, const char *environment_id);
+	bool empty_is_null; /* a document with nothing left is stored as NULL */
+};
+
+static const struct chooser ISSUES = { &ISSUE_SELECTION_PAGE, &ISSUE_SELECTION_STORE, unset_choice,
+				       false };
+static const struct chooser PROJECTS = { &PROJECT_SELECTION_PAGE, &PROJECT_SELECTION_STORE,
+					 unset_choice, false };
+static const struct chooser WORKSPACES = { &WORKSPACE_SELECTION_PAGE, &WORKSPACE_SELECTION_STORE,
+					   unset_choice_in_metadata, true };
+
+/* One page: where it ended, and the rows of it that mention the environment. */
+struct page {
+	int rows;
+	int64_t order;
+	char last_id[ID_SIZE];
+	json_t *mentions; /* {id: document} */
+};
+
+static int read_page(struct tx *tx, const struct chooser *chooser, const char *company_id,
+		     const char *environment_id, struct page *page, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r;
+
+	page->rows = 0;
+	json_object_clear(page->mentions);
+	if (tx_query(tx, &c, chooser->page, err, B_TEXT(company_id), B_INT(page->order),
+		     B_TEXT(page->last_id)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0) {
+		page->rows++;
+		page->order = col_int(&c, 2);
+		id_copy(page->last_id, col_text(&c, 0));
+		if (!strcasestr(col_text(&c, 1), environment_id))
+			continue;
+
+		json_t *document;
+
+		if (col_json(&c, 1, "choice of an environment", &document, err) < 0)
+			return -1;
+		json_put_new(page->mentions, page->last_id, document);
+	}
+	return r;
+}
+
+static int store_document(struct tx *tx, const struct chooser *chooser, int64_t now, const char *id,
+			  const json_t *document, struct error *err)
+{
+	bool empty = chooser->empty_is_null && json_object_size(document) == 0;
+	_cleanup_free_ char *text = empty ? NULL : json_text(document);
+
+	return tx_exec(tx, chooser->store, err, B_TEXT(id), B_TEXT(text), B_INT(now)) < 0 ? -1 : 0;
+}
+
+static int clear_choices(struct tx *tx, const struct chooser *chooser, int64_t now,
+			 const char *company_id, const char *environment_id, int64_t *count,
+			 struct error *err)
+{
+	_cleanup_json_ json_t *mentions = json_object();
+	struct page page = { .order = INT64_MIN, .mentions = mentions };
+	const char *id;
+	json_t *document;
+
+	do {
+		if (read_page(tx, chooser, company_id, environment_id, &page, err) < 0)
+			return -1;
+		json_object_foreach (mentions, id, document) {
+			if (!chooser->unset(document, environment_id))
+				continue;
+			if (store_document(tx, chooser, now, id, document, err) < 0)
+				return -1;
+			(*count)++;
+		}
+	} while (page.rows == PAGE_ROWS);
+	return 0;
+}
+
+int selection_clear_tx(struct tx *tx, int64_t now, const char *company_id,
+		       const char *environment_id, struct selection_counts *counts,
+		       struct error *err)
+{
+	*counts = (struct selection_counts){ 0 };
+	counts->agents = tx_exec(tx, &AGENT_CLEAR_SELECTION, err, B_TEXT(company_id),
+				 B_TEXT(environment_id), B_INT(now));
+	if (counts->agents < 0)
+		return -1;
+	if (clear_choices(tx, &ISSUES, now, company_id, environment_id, &counts->issues, err) < 0 ||
+	    clear_choices(tx, &PROJECTS, now, company_id, environment_id, &counts->projects, err) <
+		    0)
+		return -1;
+	return clear_choices(tx, &WORKSPACES, now, company_id, environment_id, &counts->workspaces,
+			     err);
+}
