@@ -1,0 +1,174 @@
+"""A server of one's own, an HTTP client over its unix socket, and the invariants that must hold
+after any crash. Standard library only."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import time
+
+BERTH = os.environ.get("BERTH_BIN", "build/berth")
+
+
+class Died(Exception):
+    """The server went away while it was being asked."""
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Server:
+    """`berth serve` in a temporary data directory."""
+
+    def __init__(self, data=None):
+        self.data = data or tempfile.mkdtemp(prefix="berth-fault-")
+        self.socket = os.path.join(self.data, "berth.sock")
+        self.log = os.path.join(self.data, "server.log")
+        self.process = None
+
+    def start(self, fault=None, deadline=15):
+        """True when healthy, False when the program ended by itself (a fault at start)."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("BERTH_")}
+        if fault:
+            env["BERTH_FAULT"] = fault
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [BERTH, "serve", "--data", self.data, "--allow-fake"],
+                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        end = time.monotonic() + deadline
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                return False
+            try:
+                if self.call("GET", "/api/health", timeout=2)[0] == 200:
+                    return True
+            except Died:
+                time.sleep(0.01)
+        raise AssertionError("server neither came up nor ended: " + self.tail())
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        if self.alive():
+            self.process.send_signal(signal.SIGKILL)
+        if self.process:
+            self.process.wait()
+
+    def stop(self, deadline=20):
+        if self.alive():
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(deadline)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError("server did not stop: " + self.tail())
+
+    def remove(self):
+        self.kill()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def tail(self, lines=15):
+        try:
+            with open(self.log, "rb") as f:
+                return "\n" + "\n".join(f.read().decode(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+    def call(self, method, path, body=None, headers=None, timeout=60):
+        """(status, decoded JSON or text). Raises Died when the connection breaks."""
+        connection = UnixConnection(self.socket, timeout)
+        sent = dict(headers or {})
+        data = None
+        if body is not None:
+            data = json.dumps(body)
+            sent["Content-Type"] = "application/json"
+        try:
+            connection.request(method, path, data, sent)
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Died(f"{method} {path}: {error}") from error
+        finally:
+            connection.close()
+        if answer.getheader("Content-Type", "").startswith("application/json"):
+            return answer.status, json.loads(text)
+        return answer.status, text.decode(errors="replace")
+
+    def query(self, sql, *args):
+        """Rows straight from the database file."""
+        connection = sqlite3.connect(f"file:{self.data}/berth.db?mode=ro", uri=True, timeout=10)
+        try:
+            return connection.execute(sql, args).fetchall()
+        finally:
+            connection.close()
+
+
+def marked_processes(mark):
+    """Pids of living processes whose environment carries the mark."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as f:
+                if mark.encode() not in f.read():
+                    continue
+            with open(f"/proc/{entry}/stat", "rb") as f:
+                if f.read().rsplit(b")", 1)[1].split()[0] != b"Z":
+                    found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(check, deadline, what):
+    """check() returns a list of complaints; waits until it is empty."""
+    end = time.monotonic() + deadline
+    while True:
+        complaints = check()
+        if not complaints:
+            return
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: " + "; ".join(map(str, complaints))[:2000])
+        time.sleep(0.05)
+
+
+def complaints_after_crash(server, mark):
+    """What is not as it must be once nobody holds a lease any more."""
+    bad = []
+    status, audit = server.call("GET", "/api/audit")
+    if status != 200:
+        return [f"audit answers {status}: {audit}"]
+    items = audit["items"] if isinstance(audit, dict) else audit
+    bad += [f"audit: {item}" for item in items]
+    bad += [f"run {i} is {s}" for i, s in server.query(
+        "SELECT id, status FROM runs WHERE status IN ('queued','running','scheduled_retry')")]
+    bad += [f"lease {i} is {s}" for i, s in server.query(
+        "SELECT id, status FROM leases WHERE status IN ('active','pending_cleanup')")]
+    bad += [f"intent {i}" for (i,) in server.query("SELECT id FROM intents")]
+    bad += [f"place {i} is {s}" for i, s in server.query(
+        "SELECT id, state FROM places WHERE state NOT IN ('free','retained','gone')")]
+    kept = server.query("SELECT count(*) FROM places WHERE provider = 'fake'"
+                        " AND state IN ('free','retained')")[0][0]
+    try:
+        there = len(os.listdir(os.path.join(server.data, "providers", "fake", "places")))
+    except FileNotFoundError:
+        there = 0
+    if kept != there:
+        bad.append(f"{kept} fake places on record, {there} on disk")
+    bad += [f"process {pid} is left" for pid in marked_processes(mark)]
+    return bad
