@@ -37,6 +37,7 @@ struct sqlite_writer {
 	struct job *first;
 	struct job **last;
 	bool stopping;
+	struct sqlite_writer_stats stats;
 };
 
 struct batch {
@@ -48,6 +49,7 @@ static struct job *pop(struct sqlite_writer *w)
 {
 	struct job *job = w->first;
 	if (job) {
+		w->stats.queued--;
 		w->first = job->next;
 		if (!w->first)
 			w->last = &w->first;
@@ -87,11 +89,11 @@ static void refuse(struct job *job, const struct error *why)
 	answer(job, -1);
 }
 
-static void refuse_batch(struct batch *batch, const struct error *why)
+static void count(struct sqlite_writer *w, uint64_t *counter)
 {
-	for (size_t i = 0; i < batch->count; i++)
-		refuse(batch->jobs[i], why);
-	batch->count = 0;
+	pthread_mutex_lock(&w->lock);
+	++*counter;
+	pthread_mutex_unlock(&w->lock);
 }
 
 static void roll_back(struct sqlite_conn *conn)
@@ -100,36 +102,46 @@ static void roll_back(struct sqlite_conn *conn)
 		sqlite_conn_control(conn, &ROLLBACK, NULL);
 }
 
-static int run_closure(struct sqlite_conn *conn, struct job *job)
+static int run_closure(struct sqlite_writer *w, struct job *job)
 {
-	int r = tx_run(&conn->tx, job->fn, job->arg, job->err);
-	sqlite_conn_end_cursors(conn);
+	count(w, &w->stats.jobs);
+	int r = tx_run(&w->conn->tx, job->fn, job->arg, job->err);
+	sqlite_conn_end_cursors(w->conn);
 	return r;
 }
 
-static void run_alone(struct sqlite_conn *conn, struct job *job)
+static int commit(struct sqlite_writer *w, struct error *err)
 {
-	if (sqlite_conn_control(conn, &BEGIN, job->err) < 0) {
-		answer(job, -1);
-		return;
-	}
-	int r = run_closure(conn, job);
-	if (r == 0)
-		r = sqlite_conn_control(conn, &COMMIT, job->err);
+	int r = sqlite_conn_control(w->conn, &COMMIT, err);
 	if (r < 0)
-		roll_back(conn);
+		roll_back(w->conn);
+	else
+		count(w, &w->stats.commits);
+	return r;
+}
+
+static void run_alone(struct sqlite_writer *w, struct job *job)
+{
+	int r = sqlite_conn_control(w->conn, &BEGIN, job->err);
+	if (r == 0)
+		r = run_closure(w, job);
+	if (r == 0)
+		r = commit(w, job->err);
+	else
+		roll_back(w->conn);
 	answer(job, r);
 }
 
 enum outcome { KEPT, UNDONE, TRANSACTION_LOST };
 
-static enum outcome run_in_savepoint(struct sqlite_conn *conn, struct job *job)
+static enum outcome run_in_savepoint(struct sqlite_writer *w, struct job *job)
 {
+	struct sqlite_conn *conn = w->conn;
 	job->result = sqlite_conn_control(conn, &SAVEPOINT, job->err);
 	if (job->result < 0)
 		return sqlite_conn_lost_transaction(conn) ? TRANSACTION_LOST : UNDONE;
 
-	job->result = run_closure(conn, job);
+	job->result = run_closure(w, job);
 	if (job->result == 0)
 		job->result = sqlite_conn_control(conn, &RELEASE, job->err);
 	if (job->result == 0)
@@ -150,34 +162,47 @@ static enum outcome run_in_savepoint(struct sqlite_conn *conn, struct job *job)
  * The work of the whole batch is gone. The job that lost it has its answer; all others run again,
  * also those that had failed, since they may have failed over work that now does not exist.
  */
-static void run_again(struct sqlite_conn *conn, struct batch *batch, struct job *culprit)
+static void run_again(struct sqlite_writer *w, struct batch *batch, struct job *culprit)
 {
-	roll_back(conn);
-	answer(culprit, -1);
+	roll_back(w->conn);
 	for (size_t i = 0; i < batch->count; i++) {
 		if (batch->jobs[i] != culprit)
-			run_alone(conn, batch->jobs[i]);
+			run_alone(w, batch->jobs[i]);
 	}
-	batch->count = 0;
+	answer(culprit, -1);
 }
 
-static void commit_batch(struct sqlite_conn *conn, struct batch *batch)
+static void commit_batch(struct sqlite_writer *w, struct batch *batch)
 {
 	_cleanup_error_ struct error why = { 0 };
-	if (sqlite_conn_control(conn, &COMMIT, &why) < 0) {
-		roll_back(conn);
-		refuse_batch(batch, &why);
+	if (commit(w, &why) < 0) {
+		for (size_t i = 0; i < batch->count; i++)
+			refuse(batch->jobs[i], &why);
 		return;
 	}
 	for (size_t i = 0; i < batch->count; i++)
 		answer(batch->jobs[i], batch->jobs[i]->result);
 }
 
-/* A foreign lock has been waited for long enough, also on behalf of those still queued. */
+/*
+ * A foreign lock has been waited for long enough, also on behalf of those queued meanwhile; whoever
+ * comes now waits on his own.
+ */
 static void refuse_queue(struct sqlite_writer *w, struct job *first, const struct error *why)
 {
-	for (struct job *job = first; job; job = next_job(w))
+	pthread_mutex_lock(&w->lock);
+	struct job *waiting = w->first;
+	w->first = NULL;
+	w->last = &w->first;
+	w->stats.queued = 0;
+	pthread_mutex_unlock(&w->lock);
+
+	refuse(first, why);
+	while (waiting) {
+		struct job *job = waiting;
+		waiting = job->next;
 		refuse(job, why);
+	}
 }
 
 static void run_batch(struct sqlite_writer *w, struct job *first)
@@ -190,14 +215,14 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 	struct batch batch = { 0 };
 	for (struct job *job = first; job; job = next_job(w)) {
 		batch.jobs[batch.count++] = job;
-		if (run_in_savepoint(w->conn, job) == TRANSACTION_LOST) {
-			run_again(w->conn, &batch, job);
+		if (run_in_savepoint(w, job) == TRANSACTION_LOST) {
+			run_again(w, &batch, job);
 			return;
 		}
 		if (batch.count == BATCH_MAX)
 			break;
 	}
-	commit_batch(w->conn, &batch);
+	commit_batch(w, &batch);
 }
 
 static void *writer_main(void *arg)
@@ -256,6 +281,7 @@ int sqlite_writer_run(struct sqlite_writer *w, db_fn *fn, void *arg, struct erro
 	if (!refused) {
 		*w->last = &job;
 		w->last = &job.next;
+		w->stats.queued++;
 		pthread_cond_signal(&w->queued);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -272,4 +298,11 @@ int sqlite_writer_run(struct sqlite_writer *w, db_fn *fn, void *arg, struct erro
 	}
 	sem_destroy(&job.done);
 	return job.result;
+}
+
+void sqlite_writer_stats(struct sqlite_writer *w, struct sqlite_writer_stats *stats)
+{
+	pthread_mutex_lock(&w->lock);
+	*stats = w->stats;
+	pthread_mutex_unlock(&w->lock);
 }

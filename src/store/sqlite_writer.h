@@ -16,3 +16,10 @@ void sqlite_writer_stop(struct sqlite_writer *writer); /* after the queued jobs;
 
 /* Runs fn on the writer's thread and waits for the commit. */
 int sqlite_writer_run(struct sqlite_writer *writer, db_fn *fn, void *arg, struct error *err);
+
+struct sqlite_writer_stats {
+	uint64_t jobs;    /* closures run, again counted again */
+	uint64_t commits; /* transactions made durable */
+	size_t queued;    /* waiting now */
+};
+void sqlite_writer_stats(struct sqlite_writer *writer, struct sqlite_writer_stats *stats);
