@@ -1,7 +1,8 @@
 /*
  * Starting a child without fork(): the server may be large, and forking it costs tens of
  * milliseconds. The child gets exactly the environment, descriptors and directory named here,
- * default signal dispositions and an empty mask; nothing else of the parent.
+ * default signal dispositions and an empty mask; nothing else of the parent. (Built with musl, a
+ * descriptor that somebody forgot to make close-on-exec would get through.)
  */
 #pragma once
 

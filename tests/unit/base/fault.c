@@ -174,7 +174,7 @@ static void hang_holds_the_caller(void **state)
 
 static void *hit_often(void *failures)
 {
-	for (int i = 0; i < 10000; i++) {
+	for (int i = 0; i < 200000; i++) {
 		if (fault_hit(&before, NULL) < 0)
 			__atomic_add_fetch((int *)failures, 1, __ATOMIC_SEQ_CST);
 	}
@@ -187,7 +187,7 @@ static void the_nth_hit_is_one_hit_over_all_threads(void **state)
 	pthread_t threads[4];
 	int failures = 0;
 
-	assert_int_equal(fault_init("test.write:before@20000:error", NULL), 0);
+	assert_int_equal(fault_init("test.write:before@800000:error", NULL), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, hit_often, &failures), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)

@@ -172,6 +172,10 @@ static void a_flood_of_issues_is_cut(void **state)
 	_cleanup_json_ json_t *list = json_parse(err.details, strlen(err.details), NULL);
 
 	assert_int_equal(json_array_size(list), FIELDS_MAX_ISSUES);
+	/* Wherever a long key is cut, what remains of it is shown. */
+	for (size_t i = 0; i < json_array_size(list); i++)
+		assert_int_equal(json_array_size(json_array_at(json_array_get(list, i), "path")),
+				 1);
 	assert_true(str_ends(err.message, "(and 4999 more)"));
 }
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/spawn.h"
@@ -336,7 +337,7 @@ static void a_name_full_of_brackets_does_not_hide_the_start_time(void **state)
 	waitpid(pid, NULL, 0);
 }
 
-static void a_program_still_open_for_writing_is_waited_for(void **state)
+static void a_program_that_stays_open_for_writing_is_an_error(void **state)
 {
 	struct tempdir *t = *state;
 	_cleanup_free_ char *path = path_join(t->path, "busy");
@@ -346,15 +347,36 @@ static void a_program_still_open_for_writing_is_waited_for(void **state)
 
 	write_file_at(t->fd, "busy", "#!/bin/sh\necho ran\n", 0755);
 
-	int writer = openat(t->fd, "busy", O_WRONLY | O_CLOEXEC);
+	_cleanup_close_ int writer = openat(t->fd, "busy", O_WRONLY | O_CLOEXEC);
 	_cleanup_free_ char *out = run(spec, &status, &err);
 
-	/* Nobody closes it here, so the wait ends with the truth. */
 	assert_null(out);
 	assert_int_equal(err.code, ERR_EXEC);
 	assert_int_equal(err.errnum, ETXTBSY);
-	close(writer);
-	assert_prints(spec, "ran\n");
+}
+
+static void *close_soon(void *fd)
+{
+	struct timespec pause = { .tv_nsec = 20000000 };
+
+	nanosleep(&pause, NULL);
+	close(*(int *)fd);
+	return NULL;
+}
+
+static void a_program_written_a_moment_ago_is_waited_for(void **state)
+{
+	struct tempdir *t = *state;
+	_cleanup_free_ char *path = path_join(t->path, "busy");
+	pthread_t closer;
+
+	write_file_at(t->fd, "busy", "#!/bin/sh\necho ran\n", 0755);
+
+	int writer = openat(t->fd, "busy", O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(pthread_create(&closer, NULL, close_soon, &writer), 0);
+	assert_prints((struct spawn_spec){ .argv = ARGV(path), .stdin_fd = -1 }, "ran\n");
+	pthread_join(closer, NULL);
 }
 
 int main(void)
@@ -374,7 +396,8 @@ int main(void)
 		cmocka_unit_test(a_new_session_is_led_by_the_child),
 		cmocka_unit_test(a_process_is_known_by_pid_and_start_time),
 		with_tempdir(a_name_full_of_brackets_does_not_hide_the_start_time),
-		with_tempdir(a_program_still_open_for_writing_is_waited_for),
+		with_tempdir(a_program_that_stays_open_for_writing_is_an_error),
+		with_tempdir(a_program_written_a_moment_ago_is_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
