@@ -2,7 +2,7 @@
  * The one clock. `clock_now` is civil time in milliseconds that never jumps while the program runs:
  * it is the wall clock read once at start, carried on by CLOCK_BOOTTIME. Deadlines and recorded
  * times therefore agree with each other whatever an operator or NTP does to the wall clock; the
- * difference is reported by clock_drift_ms so that it can be said aloud. A program started after
+ * difference is reported by drift_ms so that it can be said aloud. A program started after
  * the jump uses the new time. Tests give a fake.
  */
 #pragma once
@@ -35,10 +35,7 @@ struct fake_clock {
 void clock_init_fake(struct fake_clock *fake, int64_t start_ms);
 void clock_fake_advance(struct fake_clock *fake, int64_t ms);
 
-/*
- * Milliseconds left until a clock_mono deadline, for poll(): 0..INT_MAX; deadline < 0 means none ->
- * -1.
- */
+/* Milliseconds until a clock_mono deadline, for poll(): 0..INT_MAX; -1 for a deadline below 0. */
 int clock_poll_timeout(struct clock *c, int64_t deadline_mono_ms);
 
 #define TIME_ISO_SIZE 32

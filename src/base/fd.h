@@ -26,11 +26,11 @@ static inline int steal_fd(int *fd)
 	return v;
 }
 
-int fd_write_all(int fd, const void *data, size_t len,
-		 struct error *err); /* retries EINTR, short writes */
+/* Retries after EINTR and short writes; a descriptor that would block is an error (EAGAIN). */
+int fd_write_all(int fd, const void *data, size_t len, struct error *err);
 int fd_pwrite_all(int fd, const void *data, size_t len, off_t offset, struct error *err);
-int fd_read_all(int fd, struct buf *out, size_t max,
-		struct error *err); /* more than max: ERR_TOO_LARGE */
+/* Appends up to the end; more than max is ERR_TOO_LARGE. On failure `out` is as it was. */
+int fd_read_all(int fd, struct buf *out, size_t max, struct error *err);
 int fd_set_nonblock(int fd, bool on, struct error *err);
 int fd_sync(int fd, struct error *err);
 

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-/* json_decrefp is jansson's own. */
+/* With jansson's own json_decrefp. */
 #define _cleanup_json_ _cleanup_(json_decrefp)
 
 /*
@@ -38,13 +38,15 @@ bool json_bool(const json_t *object, const char *key, bool fallback);
 json_t *json_object_at(const json_t *object, const char *key); /* borrowed object or NULL */
 json_t *json_array_at(const json_t *object, const char *key);  /* borrowed array or NULL */
 
-/* Builders; each takes ownership of nothing and copies text. NULL text becomes JSON null. */
+/*
+ * Builders; only json_put_new takes ownership of anything, text is copied. NULL becomes JSON null;
+ * bytes that are no UTF-8 become U+FFFD.
+ */
 void json_put_str(json_t *object, const char *key, const char *value);
 void json_put_int(json_t *object, const char *key, int64_t value);
 void json_put_bool(json_t *object, const char *key, bool value);
-void json_put_time(json_t *object, const char *key, int64_t ms); /* ISO text; ms <= 0 -> null */
-void json_put_new(json_t *object, const char *key,
-		  json_t *value); /* takes ownership; NULL -> null */
+void json_put_time(json_t *object, const char *key, int64_t ms);   /* ISO text; ms <= 0 -> null */
+void json_put_new(json_t *object, const char *key, json_t *value); /* takes it; NULL -> null */
 void json_put_ref(json_t *object, const char *key, json_t *value); /* shares; NULL -> null */
 char **json_to_strv(const json_t *array); /* NULL unless an array of strings */
 json_t *json_from_strv(char *const *v);
@@ -67,9 +69,8 @@ enum field_type {
 enum field_flags {
 	FIELD_REQUIRED = 1,
 	FIELD_NULLABLE = 2,
-	FIELD_NONBLANK =
-		4,      /* a string with something besides white space in it; also each element */
-	FIELD_TRIM = 8, /* surrounding white space does not count towards min and max */
+	FIELD_NONBLANK = 4, /* something besides white space in it; of arrays: in each element */
+	FIELD_TRIM = 8,     /* surrounding white space does not count towards min and max */
 };
 
 struct field {

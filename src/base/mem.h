@@ -30,9 +30,7 @@ static inline void free_ptr(void *p)
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 #define _cleanup_free_ _cleanup_(free_ptr)
 
-/*
- * Moves ownership out of a variable, leaving NULL behind: the cleanup attribute then does nothing.
- */
+/* Moves ownership out of a variable, leaving NULL behind: its cleanup then does nothing. */
 #define steal(ptr)                                                                                 \
 	({                                                                                         \
 		__typeof__(ptr) *_p = &(ptr);                                                      \

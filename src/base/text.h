@@ -15,10 +15,7 @@ bool str_equal(const char *a, const char *b); /* NULL equals only NULL */
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 
-/*
- * Length of s without surrounding Unicode white space (as JavaScript's trim); *start is where it
- * begins.
- */
+/* Length of s without what JavaScript's trim removes around it; *start is where it begins. */
 size_t str_trim(const char *s, const char **start);
 char *str_trimmed(const char *s); /* allocated */
 bool str_blank(const char *s);    /* NULL, empty or only white space */
