@@ -30,11 +30,11 @@
  * other side still reads, and closes.
  *
  * CREDIT. Bytes of DATA and OUTPUT (without OUTPUT's 16 bytes of offsets) may only be sent against
- * credit on their stream; sending more is a protocol error. Standard input starts with
- * WIRE_STDIN_CREDIT when EXEC_STARTED arrives, FILE_WRITE with WIRE_WRITE_CREDIT at once; both are
- * topped up by CREDIT. Output and FILE_READ start with the `credit` of the request. Credit never
- * exceeds WIRE_CREDIT_MAX on a stream. Messages need no credit: each is the bounded answer to a
- * request, and a relay stops reading requests while its answers are not taken.
+ * credit on their stream; sending more is a protocol error. Standard input starts with the
+ * stdin_credit of EXEC_STARTED, FILE_WRITE with WIRE_WRITE_CREDIT at once; both are topped up by
+ * CREDIT. Output and FILE_READ start with the `credit` of the request. Credit never exceeds
+ * WIRE_CREDIT_MAX on a stream. Messages need no credit: each is the bounded answer to a request,
+ * and a relay stops reading requests while its answers are not taken.
  *
  * PING. Either side sends PING on stream 0 when it heard nothing for WIRE_PING_MS; the other
  * answers PONG at once. Nothing heard for WIRE_SILENCE_MS: the connection is dead and is closed.
@@ -230,7 +230,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(2, U32, existing, OPT, 1) \
 					F(3, U64, stdin_offset, OPT, ANY64) \
 					F(4, U64, end_offset, OPT, ANY64) \
-					F(5, U64, kept_offset, OPT, ANY64) /* the oldest byte that is kept */
+					F(5, U64, kept_offset, OPT, ANY64) /* the oldest byte that is kept */ \
+					F(6, U32, stdin_credit, OPT, WIRE_STDIN_CREDIT)
 #define WIRE_FIELDS_exec_attach(F)	F(1, ID16, exec_id, REQ, 16) \
 					F(2, U64, from_offset, REQ, ANY64) \
 					F(3, U32, credit, OPT, WIRE_CREDIT_MAX)

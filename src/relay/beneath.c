@@ -1,0 +1,112 @@
+#include "relay/beneath.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/path.h"
+#include "wire/place.h"
+
+#define RESOLVE_NO_MAGICLINKS_ 0x02
+#define RESOLVE_BENEATH_ 0x08
+#define RESOLVE_IN_ROOT_ 0x10
+/* The kernel says EAGAIN when a rename happens under a walk through "..". */
+#define RACE_RETRIES 32
+
+struct open_how_args {
+	uint64_t flags, mode, resolve;
+};
+
+int beneath_open(const struct relay *relay, const char *path, int flags)
+{
+	struct open_how_args how = {
+		.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
+		.resolve = RESOLVE_NO_MAGICLINKS_ |
+			   (relay->config.whole_host ? RESOLVE_IN_ROOT_ : RESOLVE_BENEATH_),
+	};
+
+	if (path[0] == 0 || (path[0] == '/') != relay->config.whole_host)
+		return -EINVAL;
+	for (int i = 0; i < RACE_RETRIES; i++) {
+		int fd = (int)syscall(SYS_openat2, RELAY_FD_ROOT, path, &how, sizeof(how));
+
+		if (fd >= 0)
+			return fd;
+		if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+	}
+	return -EAGAIN;
+}
+
+int beneath_parent(const struct relay *relay, const char *path, const char **name)
+{
+	const char *slash = strrchr(path, '/');
+	_cleanup_free_ char *parent = NULL;
+
+	*name = slash ? slash + 1 : path;
+	if (!path_is_segment(*name))
+		return -EINVAL;
+	if (!slash)
+		parent = xstrdup(".");
+	else if (slash == path)
+		parent = xstrdup("/");
+	else
+		parent = xstrndup(path, (size_t)(slash - path));
+	return beneath_open(relay, parent, O_PATH | O_DIRECTORY);
+}
+
+int beneath_open_regular(const struct relay *relay, const char *path, struct stat *st)
+{
+	int fd = beneath_open(relay, path, O_PATH);
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {
+		close(fd);
+		return -ENOTSUP;
+	}
+	close(fd);
+	/* The name may mean something else by now; without blocking and looked at again, that is
+	 * safe. */
+	fd = beneath_open(relay, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+	if (fd >= 0 && (fstat(fd, st) < 0 || !S_ISREG(st->st_mode))) {
+		close(fd);
+		return -ENOTSUP;
+	}
+	return fd;
+}
+
+enum wire_error_code beneath_error(int errnum)
+{
+	switch (errnum) {
+	case EXDEV:
+	case ELOOP:
+	case EINVAL:
+	case ENAMETOOLONG:
+		return WERR_BAD_PATH;
+	case ENOENT:
+	case ENOTDIR:
+		return WERR_NOT_FOUND;
+	case EEXIST:
+		return WERR_EXISTS;
+	case ESTALE:
+		return WERR_CHANGED;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return WERR_DENIED;
+	case ENOTSUP:
+	case EISDIR:
+	case ENXIO:
+		return WERR_FILE_TYPE;
+	case ENOTEMPTY:
+		return WERR_NOT_EMPTY;
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG:
+		return WERR_NO_SPACE;
+	default:
+		return WERR_IO;
+	}
+}

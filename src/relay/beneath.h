@@ -1,0 +1,20 @@
+/*
+ * Opening paths beneath the place's root. All functions return a descriptor or 0, or -errno.
+ */
+#pragma once
+
+#include <sys/stat.h>
+#include "relay/relay.h"
+
+/* flags as open(2) without creation, O_CLOEXEC is added. -EXDEV: the path leads out. */
+int beneath_open(const struct relay *relay, const char *path, int flags);
+/*
+ * The directory that holds the last segment, and that segment (a pointer into `path`). -EINVAL when
+ * the path ends in nothing that can be made or removed: the root, ".", "..", a slash.
+ */
+int beneath_parent(const struct relay *relay, const char *path, const char **name);
+/* Opens for reading only if it is a regular file; special files are not even opened. -ENOTSUP:
+ * other type. */
+int beneath_open_regular(const struct relay *relay, const char *path, struct stat *st);
+
+enum wire_error_code beneath_error(int errnum);

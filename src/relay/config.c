@@ -1,0 +1,58 @@
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "relay/relay.h"
+#include "wire/place.h"
+
+#define CONFIG_MAX 16384u
+
+static int config_check(const struct wire_relay_config *m, struct error *err)
+{
+	if (m->place_id[0] == 0)
+		return error_set(err, ERR_VALIDATION, "the place has no id");
+	if (m->absence_ms < PLACE_ABSENCE_MIN_MS || m->absence_ms > PLACE_ABSENCE_MAX_MS)
+		return error_set(err, ERR_VALIDATION, "the absence TTL is out of range");
+	if (m->ring_max < PLACE_RING_MIN || m->ring_max > PLACE_RING_MAX || m->max_execs == 0)
+		return error_set(err, ERR_VALIDATION, "a limit is out of range");
+	if (m->run_as && geteuid() != 0 && m->uid != geteuid())
+		return error_set(err, ERR_VALIDATION, "only root can run as another user");
+	return 0;
+}
+
+int config_read(struct config *config, int fd, struct error *err)
+{
+	_cleanup_buf_ struct buf bytes = { 0 };
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	struct frame frame;
+	size_t used;
+	int r;
+
+	if (fd_read_all(fd, &bytes, CONFIG_MAX, err) < 0)
+		return -1;
+	r = frame_parse((const uint8_t *)bytes.data, bytes.len, CONFIG_MAX, &frame, &used, err);
+	if (r > 0 && (used != bytes.len || frame.type != WIRE_RELAY_CONFIG))
+		r = 0;
+	if (r == 0)
+		return error_set(err, ERR_PROTOCOL, "the config is not one config frame");
+	if (r < 0 || wire_decode(&frame, &m, err) < 0 || config_check(&m.relay_config, err) < 0)
+		return -1;
+	*config = (struct config){
+		.place_id = xstrdup(m.relay_config.place_id),
+		.absence_ms = m.relay_config.absence_ms,
+		.whole_host = m.relay_config.whole_host,
+		.cwd = xstrdup(m.relay_config.cwd),
+		.run_as = m.relay_config.run_as,
+		.confine = m.relay_config.confine,
+		.ring_max = m.relay_config.ring_max,
+		.max_execs = m.relay_config.max_execs,
+		.has_cgroup = m.relay_config.has_cgroup,
+	};
+	memcpy(config->key, m.relay_config.key, sizeof(config->key));
+	if (config->run_as)
+		user_of_ids(m.relay_config.uid, m.relay_config.gid, &config->payload);
+	else
+		user_of_ids(geteuid(), getegid(), &config->payload);
+	wipe(&m.relay_config, sizeof(m.relay_config));
+	wipe(bytes.data, bytes.len);
+	return 0;
+}

@@ -1,0 +1,250 @@
+#include "relay/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/mem.h"
+
+/* The child never returns through its frames, so their red zones would stay poisoned. */
+#define ON_BORROWED_STACK __attribute__((no_sanitize("address", "undefined")))
+
+#define CLONE_INTO_CGROUP_ 0x200000000ull
+#define LAST_CAPABILITY 63
+#define PAYLOAD_OOM_ADJUST "300"
+
+struct clone3_args {
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
+	uint64_t set_tid, set_tid_size, cgroup;
+};
+
+void *launch_stack_new(void)
+{
+	void *stack = mmap(NULL, LAUNCH_STACK_SIZE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+
+	if (stack == MAP_FAILED)
+		abort();
+	return stack;
+}
+
+ON_BORROWED_STACK static int child_fail(struct launch *l, enum launch_step step)
+{
+	l->failed_step = step;
+	l->failed_errno = errno;
+	return 127;
+}
+
+ON_BORROWED_STACK static int child_stdio(const struct launch *l)
+{
+	setsid();
+	/* Job control needs the terminal before any byte is read from it. */
+	if (l->terminal && ioctl(l->stdin_fd, TIOCSCTTY, 0) < 0)
+		return -1;
+	if (dup2(l->stdin_fd, 0) < 0 || dup2(l->stdout_fd, 1) < 0 || dup2(l->stderr_fd, 2) < 0)
+		return -1;
+	/* Whatever the relay has open, sockets and spool above all, ends here. */
+	return (int)syscall(SYS_close_range, 3u, ~0u, 0u);
+}
+
+ON_BORROWED_STACK static int child_limits(const struct launch *l)
+{
+	for (size_t i = 0; i < l->limit_count; i++)
+		if (syscall(SYS_prlimit64, 0, l->limits[i].resource, &l->limits[i].value, NULL) < 0)
+			return -1;
+	return 0;
+}
+
+/* Raw system calls: the libc functions would try to change all threads of the shared memory. */
+ON_BORROWED_STACK static int child_user(const struct launch *l)
+{
+	const struct user *user = l->user;
+
+	if (l->confine)
+		for (unsigned long cap = 0; cap <= LAST_CAPABILITY; cap++)
+			if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL &&
+			    errno != EPERM)
+				return -1;
+	if (user && (syscall(SYS_setgroups, user->group_count, user->groups) < 0 ||
+		     syscall(SYS_setresgid, user->gid, user->gid, user->gid) < 0 ||
+		     syscall(SYS_setresuid, user->uid, user->uid, user->uid) < 0))
+		return -1;
+	if (l->confine && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -1;
+	/* Changing ids clears it, so it comes last: the payload does not outlive its relay. */
+	return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+}
+
+ON_BORROWED_STACK static int child_run(void *arg)
+{
+	static const uint64_t no_signals;
+	struct launch *l = arg;
+	int saved = ENOENT;
+	int fd;
+
+	/* When memory runs out the payload goes before the relay. Not allowed everywhere: a wish.
+	 */
+	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		if (write(fd, PAYLOAD_OOM_ADJUST, sizeof(PAYLOAD_OOM_ADJUST) - 1) < 0)
+			errno = 0;
+		close(fd);
+	}
+	/* The root's descriptor is closed with the others, so the base of cwd is entered first. */
+	if (fchdir(l->root_fd) < 0)
+		return child_fail(l, STEP_CWD);
+	if (child_stdio(l) < 0)
+		return child_fail(l, STEP_STDIO);
+	if (child_limits(l) < 0)
+		return child_fail(l, STEP_LIMITS);
+	if (child_user(l) < 0)
+		return child_fail(l, STEP_USER);
+	if (l->cwd[0] && chdir(l->cwd) < 0)
+		return child_fail(l, STEP_CWD);
+	umask(022);
+	/* The relay blocks all signals instead of ignoring some, so only the mask needs undoing. */
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, sizeof(no_signals));
+	for (char *const *path = l->candidates; *path; path++) {
+		execve(*path, l->argv, l->envp);
+		/* Like a shell: what exists but may not be run is remembered, the search goes on.
+		 */
+		if (errno != ENOENT && errno != ENOTDIR)
+			saved = errno;
+		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+			break;
+	}
+	errno = saved;
+	return child_fail(l, STEP_EXEC);
+}
+
+#if defined(__x86_64__)
+static long clone3_call(struct clone3_args *args, int (*fn)(void *), void *arg)
+{
+	long result;
+	register int (*entry)(void *) __asm__("r8") = fn;
+	register void *argument __asm__("r9") = arg;
+
+	__asm__ volatile("syscall\n\t"
+			 "test %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xor %%ebp, %%ebp\n\t"
+			 "mov %%r9, %%rdi\n\t"
+			 "call *%%r8\n\t"
+			 "mov %%eax, %%edi\n\t"
+			 "mov %[exit], %%eax\n\t"
+			 "syscall\n"
+			 "1:"
+			 : "=a"(result)
+			 : "a"((long)SYS_clone3), "D"(args), "S"(sizeof(*args)), "r"(entry),
+			   "r"(argument), [exit] "i"(SYS_exit)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+#elif defined(__aarch64__)
+static long clone3_call(struct clone3_args *args, int (*fn)(void *), void *arg)
+{
+	register long x8 __asm__("x8") = SYS_clone3;
+	register long x0 __asm__("x0") = (long)args;
+	register long x1 __asm__("x1") = (long)sizeof(*args);
+	register int (*entry)(void *) __asm__("x10") = fn;
+	register void *argument __asm__("x11") = arg;
+
+	__asm__ volatile("svc #0\n\t"
+			 "cbnz x0, 1f\n\t"
+			 "mov x0, x11\n\t"
+			 "blr x10\n\t"
+			 "mov x8, %[exit]\n\t"
+			 "svc #0\n"
+			 "1:"
+			 : "+r"(x0)
+			 : "r"(x8), "r"(x1), "r"(entry), "r"(argument), [exit] "i"(SYS_exit)
+			 : "memory");
+	return x0;
+}
+#else
+#define NO_CLONE3 1
+static long clone3_call(struct clone3_args *args, int (*fn)(void *), void *arg)
+{
+	(void)args;
+	(void)fn;
+	(void)arg;
+	return -ENOSYS;
+}
+#endif
+
+bool launch_knows_cgroups(void)
+{
+#ifdef NO_CLONE3
+	return false;
+#else
+	return true;
+#endif
+}
+
+int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
+{
+	long result;
+
+	l->failed_step = STEP_NONE;
+	l->failed_errno = 0;
+	if (cgroup_fd >= 0) {
+		struct clone3_args args = {
+			.flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP_,
+			.exit_signal = SIGCHLD,
+			.stack = (uint64_t)(uintptr_t)stack,
+			.stack_size = LAUNCH_STACK_SIZE,
+			.cgroup = (uint64_t)cgroup_fd,
+		};
+
+		result = clone3_call(&args, child_run, l);
+		if (result < 0) {
+			errno = (int)-result;
+			result = -1;
+		}
+	} else {
+		result = clone(child_run, (char *)stack + LAUNCH_STACK_SIZE,
+			       CLONE_VM | CLONE_VFORK | SIGCHLD, l);
+	}
+	if (result < 0) {
+		child_fail(l, STEP_CLONE);
+		return -1;
+	}
+	if (l->failed_step != STEP_NONE) {
+		while (waitpid((pid_t)result, NULL, 0) < 0 && errno == EINTR)
+			;
+		return -1;
+	}
+	*pid = (pid_t)result;
+	return 0;
+}
+
+char **launch_candidates(const char *name, const char *path)
+{
+	char **list = NULL;
+
+	if (strchr(name, '/') || name[0] == 0) {
+		strv_push(&list, xstrdup(name));
+		return list;
+	}
+	for (const char *p = path; *p;) {
+		size_t len = strcspn(p, ":");
+
+		/* An empty entry would mean the working directory: never, it is the payload's to
+		 * write. */
+		if (len > 0)
+			strv_push(&list, xasprintf("%.*s/%s", (int)len, p, name));
+		p += len;
+		p += *p == ':';
+	}
+	if (!list)
+		strv_push(&list, xstrdup(name));
+	return list;
+}

@@ -1,0 +1,54 @@
+/*
+ * Starting one program with everything about it decided beforehand. The child is made the way vfork
+ * does it, sharing memory until it has become the program: no page tables are copied, and a failure
+ * on the way is simply written into the struct. The child makes system calls and nothing else.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include "relay/user.h"
+
+enum launch_step { STEP_NONE, STEP_CLONE, STEP_STDIO, STEP_LIMITS, STEP_USER, STEP_CWD, STEP_EXEC };
+
+struct launch_limit {
+	int resource;
+	struct rlimit64_pair {
+		uint64_t soft;
+		uint64_t hard;
+	} value;
+};
+
+struct launch {
+	char *const *argv;
+	char *const *envp;
+	char *const *candidates; /* paths to try in turn, as a search in PATH does */
+	int root_fd;             /* base of a relative cwd */
+	const char *cwd;
+	int stdin_fd, stdout_fd, stderr_fd; /* all above 2 */
+	bool terminal;           /* stdin_fd is a PTY's end: becomes the controlling terminal */
+	const struct user *user; /* NULL: stay who we are */
+	bool confine;            /* no new privileges, empty bounding set */
+	const struct launch_limit *limits;
+	size_t limit_count;
+	/* Filled by the child. */
+	enum launch_step failed_step;
+	int failed_errno;
+};
+
+#define LAUNCH_STACK_SIZE (64u << 10)
+void *launch_stack_new(void);
+
+/*
+ * 0 and *pid of the running program, or -1 with failed_step and failed_errno set and no child left.
+ * cgroup_fd >= 0 makes it be born inside that cgroup v2 directory.
+ */
+int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid);
+
+/* True where launch can put a child into a cgroup. */
+bool launch_knows_cgroups(void);
+
+/* NULL-terminated, owned by the caller: the name itself, or the name in every directory of PATH. */
+char **launch_candidates(const char *name, const char *path);

@@ -1,0 +1,193 @@
+/*
+ * berth-relay PLACE-ID, started as wire/place.h says.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/log.h"
+#include "relay/aside.h"
+#include "relay/exec.h"
+#include "relay/session.h"
+#include "wire/place.h"
+
+#define END_WAIT_MS 15000
+#define END_STEP_MS 5
+
+/*
+ * The payload may have the relay's uid: it must not read its memory (the key), take its descriptors
+ * or send it signals that do anything. Blocked is better than ignored, which the payload would
+ * inherit.
+ */
+static int harden(struct error *err)
+{
+	static const uint64_t all_signals = ~0ull;
+	struct rlimit no_core = { 0, 0 };
+
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return error_errno(err, errno, "PR_SET_DUMPABLE");
+	prctl(PR_SET_NAME, "berth-relay");
+	/* Not through libc, whose sets leave out the signals it keeps for itself. */
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all_signals, NULL, sizeof(all_signals));
+	setrlimit(RLIMIT_CORE, &no_core);
+	/* Orphans of the execs come here instead of to some init that is not ours. */
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+		return error_errno(err, errno, "PR_SET_CHILD_SUBREAPER");
+	umask(077);
+	return 0;
+}
+
+static int settle_fds(struct relay *relay, struct error *err)
+{
+	relay->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	/* Standard descriptors are always taken, so that no pipe of an exec gets their numbers. */
+	while (relay->null_fd >= 0 && relay->null_fd <= 2)
+		relay->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (relay->null_fd < 0)
+		return error_errno(err, errno, "/dev/null");
+	for (int fd = RELAY_FD_LISTEN; fd < RELAY_FD_END; fd++)
+		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 && fd != RELAY_FD_CGROUP)
+			return error_set(err, ERR_VALIDATION, "descriptor %d was not given", fd);
+	return 0;
+}
+
+void relay_reap(struct relay *relay)
+{
+	struct rusage usage;
+	int status;
+	pid_t pid;
+
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+		uint64_t user_us = (uint64_t)usage.ru_utime.tv_sec * 1000000 +
+				   (uint64_t)usage.ru_utime.tv_usec;
+		uint64_t sys_us = (uint64_t)usage.ru_stime.tv_sec * 1000000 +
+				  (uint64_t)usage.ru_stime.tv_usec;
+
+		if (!relay->tree->reaped(relay, pid, status, user_us, sys_us,
+					 (uint64_t)usage.ru_maxrss))
+			aside_reaped(relay, pid, status);
+	}
+}
+
+static void signals_ready(struct watch *watch, uint32_t events)
+{
+	struct relay *relay = container_of(watch, struct relay, signals);
+	struct signalfd_siginfo info;
+
+	(void)events;
+	if (read(watch->fd, &info, sizeof(info)) > 0)
+		relay_reap(relay);
+}
+
+static int watch_children(struct relay *relay, struct error *err)
+{
+	sigset_t children;
+	int fd;
+
+	sigemptyset(&children);
+	sigaddset(&children, SIGCHLD);
+	fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return error_errno(err, errno, "signalfd");
+	relay->signals.ready = signals_ready;
+	return loop_watch(&relay->loop, &relay->signals, fd, EPOLLIN, err);
+}
+
+static void choose_tree(struct relay *relay)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	relay->tree = &tree_cgroup;
+	if (relay->tree->init(relay, &err) == 0)
+		return;
+	if (relay->config.has_cgroup)
+		log_warn("the cgroup cannot be used: %s", err.message);
+	relay->tree = &tree_shim;
+	relay->tree->init(relay, NULL);
+}
+
+static bool all_exited(const struct relay *relay)
+{
+	for (const struct exec *e = relay->execs; e; e = e->next)
+		if (e->phase != EXEC_EXITED)
+			return false;
+	return true;
+}
+
+/* Bounded: whatever does not die is left to the keeper, which has the cgroup. */
+static void end_due(struct timer *timer)
+{
+	struct relay *relay = container_of(timer, struct relay, end_timer);
+	_cleanup_error_ struct error err = { 0 };
+
+	if (!all_exited(relay) && loop_now() < relay->end_until) {
+		loop_arm(&relay->loop, timer, END_STEP_MS);
+		return;
+	}
+	if (file_replace(RELAY_FD_SPOOL, RELAY_ENDED_FILE, relay->end_why, strlen(relay->end_why),
+			 0600, &err) < 0)
+		log_warn("%s", err.message);
+	relay->loop.stop = true;
+}
+
+void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, const char *why)
+{
+	if (relay->ending)
+		return;
+	log_info("the place ends: %s", why);
+	relay->ending = true;
+	relay->end_why = why;
+	relay->exit_status = exit_status;
+	relay->end_until = loop_now() + END_WAIT_MS;
+	relay->end_timer.due = end_due;
+	for (struct exec *e = relay->execs; e; e = e->next) {
+		/* Nobody will take the rest of the output. */
+		output_close(e);
+		exec_kill(e, reason);
+		exec_advance(e);
+	}
+	loop_arm(&relay->loop, &relay->end_timer, 0);
+}
+
+static int relay_start(struct relay *relay, struct error *err)
+{
+	if (harden(err) < 0 || settle_fds(relay, err) < 0)
+		return -1;
+	if (config_read(&relay->config, RELAY_FD_CONFIG, err) < 0)
+		return error_wrap(err, "config");
+	close(RELAY_FD_CONFIG);
+	if (geteuid() == 0)
+		syscall(SYS_setgroups, 0, NULL);
+	if (loop_init(&relay->loop, err) < 0 || journal_open(relay, err) < 0 ||
+	    watch_children(relay, err) < 0 || absence_start(relay, err) < 0)
+		return -1;
+	choose_tree(relay);
+	return session_listen(relay, err);
+}
+
+int main(void)
+{
+	static struct relay relay;
+	_cleanup_error_ struct error err = { 0 };
+
+	if (relay_start(&relay, &err) < 0) {
+		log_error("cannot start: %s", err.message);
+		return RELAY_EXIT_START;
+	}
+	if (loop_run(&relay.loop, &err) < 0) {
+		log_error("%s", err.message);
+		return RELAY_EXIT_START;
+	}
+	session_close_all(&relay);
+	wipe(relay.config.key, sizeof(relay.config.key));
+	return relay.exit_status;
+}

@@ -1,0 +1,88 @@
+/*
+ * The relay: the small program inside a place that does everything there. One thread, one epoll
+ * loop; `struct relay` is all of its state and is handed to whoever needs it.
+ *
+ *   config     what the starter said, from a pipe          session   one connection: hello,
+ * requests exec       a command's life                            output    pipes -> ring -> frames
+ *   tree       how an exec's processes are held and killed spool     the ring; journal: exits on
+ * disk files      requests about files                        absence   the dead-man switch aside
+ * slow work in a forked child
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/id.h"
+#include "relay/user.h"
+#include "wire/hello.h"
+#include "wire/loop.h"
+
+struct exec;
+struct session;
+struct aside;
+struct tree_kind;
+
+struct config {
+	char *place_id;
+	uint8_t key[HELLO_KEY_SIZE];
+	uint64_t absence_ms;
+	bool whole_host; /* the root is "/": paths are absolute */
+	char *cwd;
+	bool run_as; /* the payload is another user: `payload` */
+	bool confine;
+	uint64_t ring_max;
+	uint32_t max_execs;
+	bool has_cgroup;
+	struct user payload; /* who execs and file requests act as */
+};
+
+struct journal {
+	int fd;
+	uint64_t size;
+	uint64_t kept; /* size when it was last written anew */
+};
+
+struct relay {
+	struct loop loop;
+	struct config config;
+	int null_fd; /* /dev/null, standard input of execs that have none */
+	struct watch listener;
+	struct watch signals;
+	struct watch absence;
+	int64_t heard_ms;        /* last authenticated traffic, loop_now */
+	struct session *session; /* the authenticated one, or NULL */
+	struct session *pending; /* those still in their hello */
+	unsigned pending_count;
+	unsigned refused_count; /* strangers turned away; bounds what they can write into the log */
+	uint64_t epoch;         /* highest that proved itself */
+	struct exec *execs;
+	uint32_t exec_count;
+	struct aside *asides;
+	const struct tree_kind *tree;
+	void *tree_state; /* of the kind */
+	void *launch_stack;
+	uint8_t *scratch; /* RELAY_SCRATCH bytes while execs run, else NULL */
+	struct journal journal;
+	bool ending;
+	const char *end_why;
+	int64_t end_until;
+	struct timer end_timer;
+	int exit_status;
+};
+
+#define RELAY_SCRATCH (64u << 10)
+
+/*
+ * Begins the end: every exec is killed with that reason; when all have ended, or after a bounded
+ * time, the reason is written into the spool and the loop stops. `why` is a constant.
+ */
+void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, const char *why);
+
+int config_read(struct config *config, int fd, struct error *err);
+
+/* Arms the absence timer; relay_end follows when nothing authenticated was heard for the TTL. */
+int absence_start(struct relay *relay, struct error *err);
+
+/* Reaps children until none is left that has ended. */
+void relay_reap(struct relay *relay);

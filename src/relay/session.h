@@ -1,0 +1,53 @@
+/*
+ * One connection to the relay. A stranger gets a few seconds and small frames to prove that it
+ * holds the key; then it is the session and its requests are served, until it ends, breaks a rule,
+ * falls silent or is replaced by one with a higher epoch. Execs are not touched by the end of a
+ * session.
+ */
+#pragma once
+
+#include "relay/relay.h"
+#include "wire/conn.h"
+
+struct file_stream;
+
+enum session_step { SESSION_HELLO, SESSION_PROOF, SESSION_OPEN };
+
+struct session {
+	struct relay *relay;
+	struct session *next; /* among the pending */
+	struct conn conn;
+	struct watch watch;
+	struct timer timer; /* hello deadline, then ping and silence */
+	struct timer end;   /* closing waits for a moment when nobody holds the session */
+	enum session_step step;
+	struct hello hello;
+	uint32_t highest_stream;
+	int64_t heard_ms;
+	bool pinged;
+	bool broken; /* to be closed; nothing is read or sent any more */
+	struct file_stream *files;
+};
+
+/* Answers may pile up to this before no more requests are read, and no more output is added. */
+#define SESSION_BACKLOG (256u << 10)
+
+int session_listen(struct relay *relay, struct error *err);
+void session_send(struct session *s, uint32_t stream, enum wire_type type, const void *msg);
+void session_done(struct session *s, uint32_t stream);
+/* ERROR on one stream: the request failed, the session goes on. */
+void session_refuse(struct session *s, uint32_t stream, enum wire_error_code code, int errnum,
+		    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* ERROR on stream 0 and the end of the session. */
+void session_reject(struct session *s, enum wire_error_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+bool session_has_room(const struct session *s);
+/* Sends what the socket takes now; the rest follows by itself. */
+void session_flush(struct session *s);
+/* Fills the room in the connection with waiting output and file content, fairly. */
+void session_pump(struct session *s);
+void session_close_all(struct relay *relay);
+
+/* request.c: one decoded message of an open session. */
+void request_serve(struct session *s, const struct wire_message *m);
+void request_data(struct session *s, const struct frame *frame);

@@ -1,0 +1,50 @@
+/*
+ * The ring: an exec's output between the process and the server's acknowledgement. Bytes have a
+ * total offset in arrival order and an offset within their channel. The first kilobytes stay in
+ * memory, since most commands say little; after that a file without a name in the spool directory
+ * holds them, and memory holds only which stretch belongs to which channel. Nothing is synced: the
+ * page cache survives the death of server and relay, and a machine that loses power has lost the
+ * processes too.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/error.h"
+#include "wire/message.h"
+
+struct segment {
+	uint64_t offset;
+	uint64_t channel_offset;
+	uint32_t len;
+	uint32_t channel;
+};
+
+struct ring {
+	uint64_t size;
+	bool drop_oldest;
+	uint64_t begin; /* oldest byte that is kept */
+	uint64_t end;
+	uint64_t channel_end[WIRE_CHANNELS];
+	struct segment *segments; /* circular */
+	uint32_t seg_first, seg_count, seg_cap;
+	uint8_t *memory;
+	int spool_fd;
+	int fd;
+};
+
+void ring_init(struct ring *ring, int spool_fd, uint64_t size, bool drop_oldest);
+void ring_free(struct ring *ring);
+/* Bytes that may be appended now; with drop_oldest never 0. */
+size_t ring_room(const struct ring *ring);
+/* len is at most ring_room. -1: the disk refused; nothing was appended. */
+int ring_append(struct ring *ring, enum wire_channel channel, const void *data, size_t len,
+		struct error *err);
+/* Up to max bytes of one channel from `offset` (begin <= offset < end). Returns how many, -1 on
+ * failure. */
+ssize_t ring_read(const struct ring *ring, uint64_t offset, void *out, size_t max,
+		  enum wire_channel *channel, uint64_t *channel_offset, struct error *err);
+/* Frees everything below `offset`. */
+void ring_release(struct ring *ring, uint64_t offset);

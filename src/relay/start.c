@@ -1,0 +1,266 @@
+/*
+ * Starting an exec: who, with which environment, on which descriptors.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/path.h"
+#include "relay/exec.h"
+#include "wire/place.h"
+
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define DEFAULT_TERM "xterm-256color"
+#define LIMIT_RECORD 20
+#define LIMITS_MAX 16
+
+struct start {
+	struct user user;
+	bool switch_user;
+	char **owned; /* environment strings made here */
+	const char **env;
+	size_t env_count;
+	const char *path;
+	char *cwd;
+	char **candidates;
+	struct launch_limit limits[LIMITS_MAX];
+	size_t limit_count;
+	int child_fd[3]; /* standard descriptors of the child, owned */
+};
+
+static int fail(struct start_failure *f, enum wire_error_code code, int errnum, const char *fmt,
+		...) __attribute__((format(printf, 4, 5)));
+
+static int fail(struct start_failure *f, enum wire_error_code code, int errnum, const char *fmt,
+		...)
+{
+	va_list ap;
+
+	f->code = code;
+	f->errnum = errnum;
+	va_start(ap, fmt);
+	vsnprintf(f->message, sizeof(f->message), fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+static void start_clear(struct start *s)
+{
+	for (char **p = s->owned; p && *p; p++)
+		wipe(*p, strlen(*p));
+	strv_free(s->owned);
+	free(s->env);
+	free(s->cwd);
+	strv_free(s->candidates);
+	for (size_t i = 0; i < 3; i++)
+		if (s->child_fd[i] >= 0)
+			close(s->child_fd[i]);
+}
+
+static int choose_user(struct start *s, const struct relay *relay, const struct wire_exec_start *m,
+		       struct start_failure *f)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	s->user = relay->config.payload;
+	s->switch_user = relay->config.run_as && geteuid() == 0;
+	if (!m->user)
+		return 0;
+	if (user_find(m->user, &s->user, &err) < 0)
+		return fail(f, WERR_BAD_USER, 0, "%s", err.message);
+	s->switch_user = geteuid() == 0;
+	if (!s->switch_user && (s->user.uid != geteuid() || s->user.gid != getegid()))
+		return fail(f, WERR_BAD_USER, EPERM, "this place can only run as uid %u",
+			    (unsigned)geteuid());
+	return 0;
+}
+
+static bool env_is(const char *entry, const char *name)
+{
+	size_t len = strlen(name);
+
+	return strncmp(entry, name, len) == 0 && entry[len] == '=';
+}
+
+static const char *env_value(const struct start *s, const char *name)
+{
+	for (size_t i = 0; i < s->env_count; i++)
+		if (env_is(s->env[i], name))
+			return s->env[i] + strlen(name) + 1;
+	return NULL;
+}
+
+static void env_default(struct start *s, const char *name, const char *value)
+{
+	char *entry;
+
+	if (value[0] == 0 || env_value(s, name))
+		return;
+	entry = xasprintf("%s=%s", name, value);
+	strv_push(&s->owned, entry);
+	s->env[s->env_count++] = entry;
+}
+
+static int build_env(struct start *s, const struct exec *exec, const struct wire_exec_start *m,
+		     struct start_failure *f)
+{
+	const size_t added = 8;
+
+	s->env = xcalloc(m->env.count + added + 1, sizeof(*s->env));
+	for (uint32_t i = 0; i < m->env.count; i++) {
+		const char *entry = m->env.v[i];
+
+		if (!strchr(entry, '=') || entry[0] == '=')
+			return fail(f, WERR_INVALID, 0, "an environment entry has no name");
+		/* The marks are how strays are found: they are ours to set. */
+		if (!env_is(entry, RELAY_MARK_PLACE) && !env_is(entry, RELAY_MARK_EXEC))
+			s->env[s->env_count++] = entry;
+	}
+	env_default(s, RELAY_MARK_PLACE, exec->relay->config.place_id);
+	env_default(s, RELAY_MARK_EXEC, exec->id_text);
+	env_default(s, "PATH", DEFAULT_PATH);
+	env_default(s, "HOME", s->user.home);
+	env_default(s, "USER", s->user.name);
+	env_default(s, "LOGNAME", s->user.name);
+	env_default(s, "SHELL", s->user.shell);
+	if (exec->pty)
+		env_default(s, "TERM", m->term && m->term[0] ? m->term : DEFAULT_TERM);
+	return 0;
+}
+
+static int read_limits(struct start *s, const struct wire_exec_start *m, struct start_failure *f)
+{
+	const uint8_t *p = m->rlimits.data;
+
+	if (m->rlimits.len % LIMIT_RECORD != 0 || m->rlimits.len / LIMIT_RECORD > LIMITS_MAX)
+		return fail(f, WERR_INVALID, 0, "rlimits is not a list of limits");
+	for (s->limit_count = 0; s->limit_count < m->rlimits.len / LIMIT_RECORD;
+	     p += LIMIT_RECORD) {
+		struct launch_limit *limit = &s->limits[s->limit_count++];
+
+		limit->resource = (int)MIN_OF(get_le32(p), 255u);
+		limit->value.soft = get_le64(p + 4);
+		limit->value.hard = get_le64(p + 12);
+	}
+	return 0;
+}
+
+static int pipe_to(struct start *s, int child_index, bool child_reads, int *ours,
+		   struct start_failure *f)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return fail(f, WERR_START, errno, "making a pipe: %s", strerror(errno));
+	s->child_fd[child_index] = fds[child_reads ? 0 : 1];
+	*ours = fds[child_reads ? 1 : 0];
+	return 0;
+}
+
+static int open_terminal(struct start *s, struct exec *exec, const struct wire_exec_start *m,
+			 struct start_failure *f)
+{
+	_cleanup_error_ struct error err = { 0 };
+	int master, slave, writer;
+
+	if (pty_open(m->rows, m->cols, s->switch_user ? &s->user : NULL, &master, &slave, &err) < 0)
+		return fail(f, WERR_START, errno, "%s", err.message);
+	s->child_fd[0] = slave;
+	if (output_open(exec, OUTLET_MAIN, master, WIRE_PTY, &err) < 0)
+		return fail(f, WERR_START, errno, "%s", err.message);
+	writer = fcntl(master, F_DUPFD_CLOEXEC, 3);
+	if (writer < 0 || input_open(exec, writer, &err) < 0)
+		return fail(f, WERR_START, errno, "a terminal's input");
+	return 0;
+}
+
+static int open_pipes(struct start *s, struct exec *exec, const struct wire_exec_start *m,
+		      struct start_failure *f)
+{
+	_cleanup_error_ struct error err = { 0 };
+	int ours = -1;
+
+	if (m->stdin_mode == WIRE_STDIN_STREAM &&
+	    (pipe_to(s, 0, true, &ours, f) < 0 || input_open(exec, ours, &err) < 0))
+		return f->code ? -1 : fail(f, WERR_START, errno, "%s", err.message);
+	if (pipe_to(s, 1, false, &ours, f) < 0 ||
+	    output_open(exec, OUTLET_MAIN, ours, WIRE_STDOUT, &err) < 0)
+		return f->code ? -1 : fail(f, WERR_START, errno, "%s", err.message);
+	if (!m->merge && (pipe_to(s, 2, false, &ours, f) < 0 ||
+			  output_open(exec, OUTLET_STDERR, ours, WIRE_STDERR, &err) < 0))
+		return f->code ? -1 : fail(f, WERR_START, errno, "%s", err.message);
+	return 0;
+}
+
+/* What a shell tells apart as 127 and 126, and what is neither. */
+static int explain(const struct launch *l, const struct wire_exec_start *m, const char *cwd,
+		   struct start_failure *f)
+{
+	const char *why = strerror(l->failed_errno);
+
+	switch (l->failed_step) {
+	case STEP_EXEC:
+		if (l->failed_errno == ENOENT || l->failed_errno == ENOTDIR)
+			return fail(f, WERR_COMMAND_NOT_FOUND, l->failed_errno, "%.100s: not found",
+				    m->argv.v[0]);
+		return fail(f, WERR_COMMAND_DENIED, l->failed_errno, "%.100s: %s", m->argv.v[0],
+			    why);
+	case STEP_CWD:
+		return fail(f, WERR_BAD_CWD, l->failed_errno, "working directory %.100s: %s", cwd,
+			    why);
+	case STEP_USER:
+		return fail(f, WERR_BAD_USER, l->failed_errno, "changing the user: %s", why);
+	case STEP_LIMITS:
+		return fail(f, WERR_START, l->failed_errno, "setting limits: %s", why);
+	default:
+		return fail(f, WERR_START, l->failed_errno, "starting a process: %s", why);
+	}
+}
+
+static int run(struct start *s, struct exec *exec, const struct wire_exec_start *m,
+	       struct start_failure *f)
+{
+	struct relay *relay = exec->relay;
+	struct launch l = {
+		.argv = (char *const *)(uintptr_t)m->argv.v,
+		.envp = (char *const *)(uintptr_t)s->env,
+		.candidates = s->candidates,
+		.root_fd = RELAY_FD_ROOT,
+		.cwd = s->cwd,
+		.terminal = exec->pty,
+		.user = s->switch_user ? &s->user : NULL,
+		.confine = relay->config.confine,
+		.limits = s->limits,
+		.limit_count = s->limit_count,
+	};
+
+	l.stdin_fd = s->child_fd[0] >= 0 ? s->child_fd[0] : relay->null_fd;
+	l.stdout_fd = exec->pty ? l.stdin_fd : s->child_fd[1];
+	l.stderr_fd = s->child_fd[2] >= 0 ? s->child_fd[2] : l.stdout_fd;
+	if (!relay->launch_stack)
+		relay->launch_stack = launch_stack_new();
+	if (relay->tree->start(exec, &l) < 0)
+		return explain(&l, m, s->cwd, f);
+	return 0;
+}
+
+int start_run(struct exec *exec, const struct wire_exec_start *m, struct start_failure *f)
+{
+	_cleanup_(start_clear) struct start s = { .child_fd = { -1, -1, -1 } };
+	struct relay *relay = exec->relay;
+
+	if (m->argv.count == 0 || m->argv.v[0][0] == 0)
+		return fail(f, WERR_INVALID, 0, "there is no command");
+	if (choose_user(&s, relay, m, f) < 0 || build_env(&s, exec, m, f) < 0 ||
+	    read_limits(&s, m, f) < 0)
+		return -1;
+	s.cwd = m->cwd ? path_join(relay->config.cwd, m->cwd) : xstrdup(relay->config.cwd);
+	s.path = env_value(&s, "PATH");
+	s.candidates = launch_candidates(m->argv.v[0], s.path);
+	if (exec->pty ? open_terminal(&s, exec, m, f) < 0 : open_pipes(&s, exec, m, f) < 0)
+		return -1;
+	exec->stdin_credit = WIRE_STDIN_CREDIT;
+	return run(&s, exec, m, f);
+}

@@ -1,0 +1,221 @@
+#include "wire/proc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+#define ENVIRON_MAX (4u << 20)
+
+struct process {
+	pid_t pid;
+	pid_t parent;
+	pid_t session;
+	char state;
+	bool chosen;
+};
+
+struct snapshot {
+	int proc_fd;
+	struct process *list;
+	size_t count;
+};
+
+static void snapshot_free(struct snapshot *s)
+{
+	free(s->list);
+	if (s->proc_fd >= 0)
+		close(s->proc_fd);
+}
+
+/* "pid (comm) S ppid pgrp session ...", where comm may hold anything, parentheses included. */
+static bool stat_parse(const char *text, struct process *p)
+{
+	const char *rest = strrchr(text, ')');
+	int parent, group, session;
+
+	if (!rest || sscanf(rest + 1, " %c %d %d %d", &p->state, &parent, &group, &session) != 4)
+		return false;
+	p->parent = parent;
+	p->session = session;
+	return true;
+}
+
+static bool process_read(int proc_fd, pid_t pid, struct process *out)
+{
+	char path[32], text[512];
+	_cleanup_close_ int fd = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%d/stat", (int)pid);
+	fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return false;
+	text[n] = 0;
+	*out = (struct process){ .pid = pid };
+	return stat_parse(text, out);
+}
+
+static void snapshot_take(struct snapshot *s)
+{
+	struct dirent *entry;
+	size_t cap = 0;
+	DIR *dir;
+
+	*s = (struct snapshot){ .proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+	dir = opendir("/proc");
+	while (dir && (entry = readdir(dir))) {
+		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+
+		if (pid <= 0)
+			continue;
+		if (s->count == cap) {
+			cap = MAX_OF(cap * 2, 64);
+			s->list = xreallocarray(s->list, cap, sizeof(*s->list));
+		}
+		if (process_read(s->proc_fd, pid, &s->list[s->count]))
+			s->count++;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static bool is_over(const struct process *p)
+{
+	return p->state == 'Z' || p->state == 'X';
+}
+
+/* The second look behind the pidfd tells whether the pid still is the process of the snapshot. */
+static void signal_surely(const struct snapshot *s, const struct process *p, int signal)
+{
+	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	struct process now;
+
+	if (pidfd < 0 || !process_read(s->proc_fd, p->pid, &now))
+		return;
+	/* An orphan changes its parent, but nobody enters a foreign session. */
+	if (now.session != p->session && now.session != p->pid)
+		return;
+	syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+}
+
+static const struct process *snapshot_find(const struct snapshot *s, pid_t pid)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (s->list[i].pid == pid)
+			return &s->list[i];
+	return NULL;
+}
+
+size_t proc_signal_descendants(pid_t ancestor, int signal)
+{
+	_cleanup_(snapshot_free) struct snapshot s;
+	size_t live = 0;
+	bool more = true;
+
+	snapshot_take(&s);
+	while (more) {
+		more = false;
+		for (size_t i = 0; i < s.count; i++) {
+			struct process *p = &s.list[i];
+			const struct process *parent;
+
+			if (p->chosen || p->pid == ancestor)
+				continue;
+			parent = p->parent == ancestor ? NULL : snapshot_find(&s, p->parent);
+			if (p->parent != ancestor && !(parent && parent->chosen))
+				continue;
+			p->chosen = true;
+			more = true;
+		}
+	}
+	for (size_t i = 0; i < s.count; i++) {
+		if (!s.list[i].chosen || is_over(&s.list[i]))
+			continue;
+		live++;
+		signal_surely(&s, &s.list[i], signal);
+	}
+	return live;
+}
+
+static bool list_holds(const struct buf *text, const char *mark)
+{
+	size_t len = strlen(mark) + 1;
+
+	for (size_t pos = 0; pos < text->len;) {
+		size_t item = strnlen(text->data + pos, text->len - pos) + 1;
+
+		if (item == len && pos + item <= text->len &&
+		    memcmp(text->data + pos, mark, len) == 0)
+			return true;
+		pos += item;
+	}
+	return false;
+}
+
+size_t proc_signal_marked(const char *mark, int signal)
+{
+	_cleanup_(snapshot_free) struct snapshot s;
+	size_t live = 0;
+
+	snapshot_take(&s);
+	for (size_t i = 0; i < s.count; i++) {
+		_cleanup_buf_ struct buf text = { 0 };
+		char path[32];
+
+		if (s.list[i].pid == getpid() || is_over(&s.list[i]))
+			continue;
+		snprintf(path, sizeof(path), "%d/environ", (int)s.list[i].pid);
+		if (file_read(s.proc_fd, path, &text, ENVIRON_MAX, NULL) == 0)
+			s.list[i].chosen = list_holds(&text, mark);
+	}
+	for (size_t i = 0; i < s.count; i++) {
+		const struct process *leader;
+
+		if (s.list[i].chosen || is_over(&s.list[i]) || s.list[i].pid == getpid())
+			continue;
+		leader = snapshot_find(&s, s.list[i].session);
+		s.list[i].chosen = leader && leader->chosen && leader->pid == leader->session;
+	}
+	for (size_t i = 0; i < s.count; i++) {
+		if (!s.list[i].chosen)
+			continue;
+		live++;
+		signal_surely(&s, &s.list[i], signal);
+	}
+	return live;
+}
+
+pid_t proc_find_command(const char *argv0, const char *argv1)
+{
+	_cleanup_(snapshot_free) struct snapshot s;
+
+	snapshot_take(&s);
+	for (size_t i = 0; i < s.count; i++) {
+		_cleanup_buf_ struct buf text = { 0 };
+		char path[32];
+		size_t first;
+
+		if (s.list[i].pid == getpid() || is_over(&s.list[i]))
+			continue;
+		snprintf(path, sizeof(path), "%d/cmdline", (int)s.list[i].pid);
+		if (file_read(s.proc_fd, path, &text, ENVIRON_MAX, NULL) < 0 || text.len == 0)
+			continue;
+		first = strnlen(text.data, text.len) + 1;
+		if (strcmp(text.data, argv0) == 0 && first < text.len &&
+		    strcmp(text.data + first, argv1) == 0)
+			return s.list[i].pid;
+	}
+	return 0;
+}
