@@ -6,11 +6,11 @@ set -eu
 output=$1 copy=$2 depfile=$3 root=$4 version=$5
 shift 5
 flags="-std=gnu17 -D_GNU_SOURCE -DBERTH_VERSION=\"$version\" -I$root -Os -fno-strict-aliasing
-	-fstack-protector-strong -ffunction-sections -fdata-sections -fPIE
+	-fstack-protector-strong -ffunction-sections -fdata-sections
 	-Wall -Wextra -Wshadow"
 # shellcheck disable=SC2086
 musl-gcc $flags -MM -MT "$output" "$@" >"$depfile"
 # shellcheck disable=SC2086
-musl-gcc $flags -static-pie -s -Wl,--gc-sections -Wl,-z,relro,-z,now,-z,noexecstack -o "$output" "$@"
+musl-gcc $flags -static -s -Wl,--gc-sections -Wl,-z,relro,-z,now,-z,noexecstack -o "$output" "$@"
 cp -f "$output" "$copy.new"
 mv -f "$copy.new" "$copy"
