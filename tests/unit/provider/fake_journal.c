@@ -1,0 +1,208 @@
+#include "../base/tempdir.h"
+
+#include <pthread.h>
+#include "base/fd.h"
+#include "base/text.h"
+#include "provider/fake_journal.h"
+
+#define THREADS 8
+#define ROUNDS 40
+
+static struct fake_journal *open_journal(struct tempdir *t)
+{
+	struct fake_journal *journal;
+	_cleanup_error_ struct error err = { 0 };
+
+	if (fake_journal_open(t->fd, &journal, &err) < 0)
+		fail_msg("%s", err.message);
+	return journal;
+}
+
+static void add(struct fake_journal *journal, const char *ref)
+{
+	_cleanup_json_ json_t *place = json_object();
+
+	json_put_str(place, "image", ref);
+	assert_int_equal(fake_journal_add(journal, ref, place, NULL), 0);
+}
+
+static bool has(struct fake_journal *journal, const char *ref)
+{
+	_cleanup_json_ json_t *place = fake_journal_get(journal, ref);
+
+	return place && str_equal(json_str(place, "image"), ref);
+}
+
+static size_t count_places(struct fake_journal *journal)
+{
+	_cleanup_json_ json_t *places = fake_journal_places(journal);
+
+	return json_object_size(places);
+}
+
+static void what_was_added_is_there_after_a_restart_and_what_was_removed_is_not(void **state)
+{
+	struct tempdir *t = *state;
+	struct fake_journal *journal = open_journal(t);
+
+	add(journal, "a");
+	add(journal, "b");
+	assert_int_equal(fake_journal_remove(journal, "a", NULL), 0);
+	assert_int_equal(fake_journal_remove(journal, "never", NULL), 0);
+	fake_journal_free(journal);
+
+	journal = open_journal(t);
+	assert_false(has(journal, "a"));
+	assert_true(has(journal, "b"));
+	assert_int_equal(count_places(journal), 1);
+	fake_journal_free(journal);
+}
+
+static void counters_go_on_after_a_restart(void **state)
+{
+	struct tempdir *t = *state;
+	struct fake_journal *journal = open_journal(t);
+
+	assert_int_equal(fake_journal_count(journal, "k", NULL), 1);
+	assert_int_equal(fake_journal_count(journal, "k", NULL), 2);
+	assert_int_equal(fake_journal_count(journal, "other", NULL), 1);
+	fake_journal_free(journal);
+	journal = open_journal(t);
+	assert_int_equal(fake_journal_count(journal, "k", NULL), 3);
+	fake_journal_free(journal);
+}
+
+static void append_raw(struct tempdir *t, const char *text)
+{
+	_cleanup_close_ int fd =
+		openat(t->fd, "journal.jsonl", O_WRONLY | O_APPEND | O_CREAT, 0600);
+
+	assert_int_equal(fd_write_all(fd, text, strlen(text), NULL), 0);
+}
+
+static void a_torn_last_line_is_cut_wherever_it_is_torn(void **state)
+{
+	struct tempdir *t = *state;
+	static const char line[] =
+		"{\"op\":\"acquire\",\"ref\":\"torn\",\"place\":{\"image\":\"torn\"}}";
+
+	for (size_t cut = 1; cut <= strlen(line); cut++) {
+		_cleanup_free_ char *part = xstrndup(line, cut);
+		struct fake_journal *journal = open_journal(t);
+
+		fake_journal_free(journal);
+		append_raw(t, part);
+		journal = open_journal(t);
+		assert_false(has(journal, "torn"));
+		/* What comes behind the cut must be readable too. */
+		add(journal, "after");
+		fake_journal_free(journal);
+		journal = open_journal(t);
+		assert_true(has(journal, "after"));
+		assert_int_equal(count_places(journal), 1);
+		fake_journal_free(journal);
+	}
+}
+
+static void damage_in_the_middle_is_refused_and_left_alone(void **state)
+{
+	struct tempdir *t = *state;
+	struct fake_journal *journal = NULL;
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_buf_ struct buf before = { 0 }, after = { 0 };
+
+	append_raw(t, "{\"op\":\"acquire\",\"ref\":\"a\",\"place\":{}}\nrubbish\n"
+		      "{\"op\":\"destroy\",\"ref\":\"a\"}\n");
+	assert_int_equal(file_read(t->fd, "journal.jsonl", &before, 4096, NULL), 0);
+	assert_int_equal(fake_journal_open(t->fd, &journal, &err), -1);
+	assert_non_null(strstr(err.message, "line 2"));
+	assert_int_equal(file_read(t->fd, "journal.jsonl", &after, 4096, NULL), 0);
+	assert_string_equal(buf_str(&before), buf_str(&after));
+}
+
+static void a_journal_that_is_mostly_history_is_written_anew(void **state)
+{
+	struct tempdir *t = *state;
+	_cleanup_buf_ struct buf history = { 0 };
+	struct stat st;
+
+	buf_puts(&history, "{\"op\":\"acquire\",\"ref\":\"keep\",\"place\":{\"image\":\"keep\"}}\n"
+			   "{\"op\":\"count\",\"key\":\"k\",\"n\":41}\n");
+	while (history.len < 2 << 20)
+		buf_puts(&history, "{\"op\":\"acquire\",\"ref\":\"x\",\"place\":{}}\n"
+				   "{\"op\":\"destroy\",\"ref\":\"x\"}\n");
+	append_raw(t, buf_str(&history));
+
+	struct fake_journal *journal = open_journal(t);
+
+	assert_int_equal(fstatat(t->fd, "journal.jsonl", &st, 0), 0);
+	assert_true(st.st_size < 4096);
+	add(journal, "new");
+	fake_journal_free(journal);
+	journal = open_journal(t);
+	assert_true(has(journal, "keep"));
+	assert_true(has(journal, "new"));
+	assert_int_equal(count_places(journal), 2);
+	assert_int_equal(fake_journal_count(journal, "k", NULL), 42);
+	fake_journal_free(journal);
+}
+
+struct worker {
+	struct fake_journal *journal;
+	int number;
+	int failures;
+};
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		_cleanup_free_ char *ref = xasprintf("%d/%d", w->number, i);
+		_cleanup_json_ json_t *place = json_object();
+
+		json_put_str(place, "image", ref);
+		if (fake_journal_add(w->journal, ref, place, NULL) < 0 || !has(w->journal, ref) ||
+		    fake_journal_count(w->journal, "shared", NULL) < 0)
+			w->failures++;
+		if (i % 2 && fake_journal_remove(w->journal, ref, NULL) < 0)
+			w->failures++;
+	}
+	return NULL;
+}
+
+static void threads_that_write_at_once_lose_nothing(void **state)
+{
+	struct tempdir *t = *state;
+	struct fake_journal *journal = open_journal(t);
+	struct worker workers[THREADS];
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++) {
+		workers[i] = (struct worker){ .journal = journal, .number = i };
+		assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(workers[i].failures, 0);
+	}
+	fake_journal_free(journal);
+	journal = open_journal(t);
+	assert_int_equal(count_places(journal), THREADS * ROUNDS / 2);
+	assert_int_equal(fake_journal_count(journal, "shared", NULL), THREADS * ROUNDS + 1);
+	fake_journal_free(journal);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		with_tempdir(what_was_added_is_there_after_a_restart_and_what_was_removed_is_not),
+		with_tempdir(counters_go_on_after_a_restart),
+		with_tempdir(a_torn_last_line_is_cut_wherever_it_is_torn),
+		with_tempdir(damage_in_the_middle_is_refused_and_left_alone),
+		with_tempdir(a_journal_that_is_mostly_history_is_written_anew),
+		with_tempdir(threads_that_write_at_once_lose_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
