@@ -18,22 +18,37 @@
 #define HTTP_MAX_SEGMENTS 12
 #define HTTP_MAX_BODY (4 << 20)
 
-enum http_method { HTTP_GET = 1, HTTP_POST = 2, HTTP_PUT = 4, HTTP_PATCH = 8, HTTP_DELETE = 16 };
+#define HTTP_METHODS(X)                                                                            \
+	X(HTTP_GET, "GET", 1)                                                                      \
+	X(HTTP_POST, "POST", 2)                                                                    \
+	X(HTTP_PUT, "PUT", 4)                                                                      \
+	X(HTTP_PATCH, "PATCH", 8)                                                                  \
+	X(HTTP_DELETE, "DELETE", 16)
+enum http_method {
+#define X(name, wire, bit) name = bit,
+	HTTP_METHODS(X)
+#undef X
+};
 
 struct http_connection; /* the transport below a request */
 
+/* Lives until the handler returns; a stream that outlives it keeps only the connection. */
 struct request {
 	enum http_method method;
 	char id[ID_SIZE]; /* request id, also in the X-Request-Id answer header */
 	struct actor actor;
+	bool trusted; /* false only on ROUTE_PUBLIC: say as little as possible */
 	const struct route *route;
-	const char *param[4]; /* values of the :names in the route's path, in order */
-	json_t *body;         /* object, or NULL when the route takes none or none was sent */
-	const char *raw_body; /* exactly what was sent; "" when none */
+	const char *path;      /* the decoded path, rebuilt from its segments */
+	const struct url *url; /* read it through param and request_query */
+	const char *param[4];  /* values of the :names in the route's path, in order */
+	json_t *body;          /* object, or NULL when the route takes none or none was sent */
+	const char *raw_body;  /* exactly what was sent; "" when none */
 	size_t raw_body_len;
 	const char *idempotency_key; /* NULL for none */
 	const char *accept;          /* NULL for none */
 	struct http_connection *connection;
+	struct http *http;
 };
 /* Decoded query value, or NULL; a query key the route does not list was refused already. */
 const char *request_query(const struct request *request, const char *key);
@@ -43,6 +58,12 @@ int request_query_int(const struct request *request, const char *key, int64_t mi
 bool request_query_flag(const struct request *request, const char *key,
 			bool fallback); /* 0|1|true|false */
 
+/*
+ * A descriptor that becomes readable once the client has gone or the server stops, for calls that
+ * block on the handler's thread and take something to give up on. Close it.
+ */
+int request_gone_fd(const struct request *request, struct error *err);
+
 /* Streams pull: `next` fills buf, may block in stream_wait, returns bytes, 0 at the end, -1 to
  * break off. */
 struct stream {
@@ -51,7 +72,9 @@ struct stream {
 	void *arg;
 };
 enum stream_event { STREAM_READY, STREAM_TIMEOUT, STREAM_GONE };
-/* Waits for fd to become readable, the client to go (or the server to stop), or the time to pass.
+/*
+ * Waits for fd (-1: none) to become readable, the client to go (or the server to stop), or the time
+ * to pass (-1: no end). A client that closes only its sending half counts as gone.
  */
 enum stream_event stream_wait(struct http_connection *connection, int fd, int timeout_ms);
 
@@ -92,9 +115,16 @@ struct route {
 	const char *summary;
 };
 
+/*
+ * A listening TCP socket for "127.0.0.1:7411", "[::1]:7411" or "localhost:7411"; port 0 picks one.
+ * Only loopback addresses: wider ones need tokens and TLS. Clients may connect at once; they are
+ * answered when http_start has been given the socket.
+ */
+int http_bind(const char *address, int *fd, int *port, struct error *err);
+
 struct http_options {
-	const char *listen; /* "127.0.0.1:7411"; port 0 picks one; NULL: none */
-	int unix_fd;        /* listening unix socket; -1: none */
+	int tcp_fd;  /* from http_bind; -1: none. Taken over, also on failure */
+	int unix_fd; /* listening unix socket; -1: none. Taken over, also on failure */
 	const struct route *const
 		*tables; /* NULL-terminated list of tables, each ended by path NULL */
 	void *server;    /* passed to handlers */
@@ -102,6 +132,7 @@ struct http_options {
 	int max_connections; /* 0: 4096 */
 	int max_per_peer;    /* per client address over TCP; 0: 3000 */
 	int64_t max_body;    /* 0: HTTP_MAX_BODY */
+	int idle_seconds;    /* a connection between two requests or in the middle of one; 0: 60 */
 	const char *const
 		*allowed_hosts; /* besides localhost names and loopback addresses; may be NULL */
 };
@@ -111,21 +142,33 @@ int http_port(const struct http *http); /* the TCP port in use, 0 for none */
 size_t http_connections(const struct http *http);
 int64_t http_idle_since(
 	const struct http *http); /* clock_mono of the last request's end; 0: busy now */
-/* Stops accepting, wakes streams, waits for handlers; bounded by wait_ms, then closes the rest. */
+/*
+ * Stops accepting, wakes streams and whatever waits for request_gone_fd, waits up to wait_ms for
+ * the requests under way, then closes their connections. A handler in the middle of a blocking call
+ * is waited for even then, since it uses what the caller is about to free; such calls have
+ * deadlines.
+ */
 void http_stop(struct http *http, int64_t wait_ms);
 
 /*
  * The URL parser, separate for fuzzing: raw path and query of the request line. Refuses
- * (ERR_BAD_PATH) NUL, encoded slashes and dots-only segments, bad escapes, invalid UTF-8, empty
- * segments, too many segments.
+ * (ERR_BAD_PATH) NUL and other control bytes, encoded slashes, dots-only segments, bad escapes,
+ * invalid UTF-8, empty segments, too many segments, a query key given twice. Longer than
+ * HTTP_MAX_URL is ERR_URI_TOO_LONG.
  */
+#define HTTP_MAX_URL 8192
+#define HTTP_MAX_QUERIES 16
 struct url {
 	char *segment[HTTP_MAX_SEGMENTS];
 	size_t segments;
-	char *query_key[16], *query_value[16];
+	char *query_key[HTTP_MAX_QUERIES], *query_value[HTTP_MAX_QUERIES];
 	size_t queries;
 };
 int url_parse(const char *raw, struct url *out, struct error *err);
 void url_clear(struct url *url);
-/* The body reader's last step, separate for fuzzing: bytes to a checked object. */
+/*
+ * The body reader's last step, separate for fuzzing: bytes to a checked object. More than
+ * HTTP_MAX_BODY_VALUES values are refused, since a parsed value takes many times its text.
+ */
+#define HTTP_MAX_BODY_VALUES 100000
 json_t *body_parse(const char *data, size_t len, const struct field *fields, struct error *err);

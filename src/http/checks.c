@@ -1,0 +1,241 @@
+#include <strings.h>
+#include "base/text.h"
+#include "http/exchange.h"
+#include "http/trust.h"
+
+#define KEY_MAX 255
+
+static const struct {
+	const char *name;
+	size_t offset;
+	bool may_repeat;
+} HEADERS[] = {
+	{ "host", offsetof(struct headers, host), false },
+	{ "origin", offsetof(struct headers, origin), false },
+	{ "content-type", offsetof(struct headers, content_type), false },
+	{ "content-length", offsetof(struct headers, content_length), false },
+	{ "transfer-encoding", offsetof(struct headers, transfer_encoding), false },
+	{ "expect", offsetof(struct headers, expect), false },
+	{ "accept", offsetof(struct headers, accept), true },
+	{ "idempotency-key", offsetof(struct headers, idempotency_key), false },
+};
+
+static enum MHD_Result note_header(void *arg, enum MHD_ValueKind kind, const char *name,
+				   const char *value)
+{
+	struct headers *headers = arg;
+	(void)kind;
+
+	for (size_t i = 0; i < ARRAY_SIZE(HEADERS); i++) {
+		const char **slot = (const char **)((char *)headers + HEADERS[i].offset);
+
+		if (strcasecmp(HEADERS[i].name, name) != 0)
+			continue;
+		if (*slot && !HEADERS[i].may_repeat)
+			headers->repeated = true;
+		else if (!*slot)
+			*slot = value ? value : "";
+	}
+	return MHD_YES;
+}
+
+/* Two readers of these bytes must not come to two lengths. */
+static int check_framing(struct exchange *exchange, struct error *err)
+{
+	const struct headers *headers = &exchange->headers;
+
+	exchange->must_close = true;
+	if (headers->repeated)
+		return error_set(err, ERR_BAD_REQUEST, "a header stands twice in the request");
+	if (headers->content_length && headers->transfer_encoding)
+		return error_set(err, ERR_BAD_REQUEST,
+				 "Content-Length and Transfer-Encoding exclude each other");
+	if (headers->transfer_encoding && strcasecmp(headers->transfer_encoding, "chunked") != 0)
+		return error_set(err, ERR_BAD_REQUEST,
+				 "the only Transfer-Encoding known here is chunked");
+	exchange->must_close = false;
+	return 0;
+}
+
+static int check_origin(const struct exchange *exchange, struct error *err)
+{
+	const struct http *http = exchange->connection->http;
+	const struct headers *headers = &exchange->headers;
+
+	/* No web page reaches a unix socket, so what stands in Host there is decoration. */
+	if (!exchange->connection->is_unix &&
+	    (!headers->host || !host_is_ours(headers->host, http->port, http->allowed_hosts)))
+		return error_set(err, ERR_BAD_HOST,
+				 "the Host header does not name this server; use localhost:%d or "
+				 "127.0.0.1:%d",
+				 http->port, http->port);
+	if (headers->origin && !origin_is_ours(headers->origin, http->port, http->allowed_hosts))
+		return error_set(err, ERR_BAD_ORIGIN, "pages of other sites are not served here");
+	return 0;
+}
+
+static bool connection_is_trusted(struct http_connection *connection)
+{
+	if (connection->trust == TRUST_UNKNOWN)
+		connection->trust = peer_is_trusted(connection->fd) ? TRUST_YES : TRUST_NO;
+	return connection->trust == TRUST_YES;
+}
+
+static int find_route(struct exchange *exchange, const char *method, struct error *err)
+{
+	struct request *request = &exchange->request;
+	_cleanup_buf_ struct buf path = { 0 };
+
+	if (url_parse(exchange->raw_url, &exchange->url, err) < 0)
+		return -1;
+	for (size_t i = 0; i < exchange->url.segments; i++)
+		buf_printf(&path, "/%s", exchange->url.segment[i]);
+	exchange->path = buf_steal(&path);
+	request->path = exchange->path[0] ? exchange->path : "/";
+	request->url = &exchange->url;
+	if (!http_method_parse(method, &request->method))
+		request->method = 0;
+	request->route = router_find(exchange->connection->http->router, request->method,
+				     &exchange->url, request->param, &exchange->allowed);
+	if (request->route)
+		return 0;
+	if (exchange->allowed)
+		return error_set(err, ERR_METHOD, "%.16s is not possible here", method);
+	return error_set(err, ERR_NOT_FOUND, "there is no such path: %.200s", request->path);
+}
+
+static int check_trust(struct exchange *exchange, struct error *err)
+{
+	struct request *request = &exchange->request;
+	const struct route *route = request->route;
+
+	request->trusted = connection_is_trusted(exchange->connection);
+	if (request->trusted)
+		request->actor = (struct actor){ .type = "user", .id = "local" };
+	else if (route && route->flags & ROUTE_PUBLIC)
+		request->actor = (struct actor){ .type = "public", .id = "anonymous" };
+	else
+		return error_set(err, ERR_FORBIDDEN,
+				 "only the user this server runs as, and root, may use it");
+	return 0;
+}
+
+static json_t *query_value(const struct field *field, const char *text)
+{
+	int64_t number;
+
+	if (field->type == FIELD_INT && parse_i64(text, INT64_MIN, INT64_MAX, &number))
+		return json_integer(number);
+	if (field->type == FIELD_BOOL && (streq(text, "1") || streq(text, "true")))
+		return json_true();
+	if (field->type == FIELD_BOOL && (streq(text, "0") || streq(text, "false")))
+		return json_false();
+	return json_string(text);
+}
+
+static int check_query(const struct exchange *exchange, struct error *err)
+{
+	static const struct field NONE[] = { { 0 } };
+	const struct field *fields = exchange->request.route->query;
+	_cleanup_json_ json_t *query = json_object();
+
+	fields = fields ? fields : NONE;
+	for (size_t i = 0; i < exchange->url.queries; i++) {
+		const struct field *field = fields;
+
+		while (field->name && !streq(field->name, exchange->url.query_key[i]))
+			field++;
+		json_put_new(query, exchange->url.query_key[i],
+			     query_value(field, exchange->url.query_value[i]));
+	}
+	if (fields_check(fields, query, err) < 0)
+		return error_wrap(err, "query");
+	return 0;
+}
+
+static bool is_json(const char *type)
+{
+	static const char json[] = "application/json";
+	const char *rest = type ? type + MIN_OF(strlen(type), sizeof(json) - 1) : NULL;
+
+	if (!type || strncasecmp(type, json, sizeof(json) - 1) != 0)
+		return false;
+	rest += strspn(rest, " \t");
+	if (!*rest)
+		return true;
+	if (*rest != ';')
+		return false;
+	rest += 1 + strspn(rest + 1, " \t");
+	return !*rest || strcasecmp(rest, "charset=utf-8") == 0 ||
+	       strcasecmp(rest, "charset=\"utf-8\"") == 0;
+}
+
+int64_t exchange_declared_length(const struct exchange *exchange)
+{
+	int64_t length = 0;
+
+	if (exchange->headers.transfer_encoding)
+		return -1;
+	if (exchange->headers.content_length &&
+	    !parse_i64(exchange->headers.content_length, 0, INT64_MAX, &length))
+		return INT64_MAX;
+	return length;
+}
+
+static int check_body(const struct exchange *exchange, struct error *err)
+{
+	const struct http *http = exchange->connection->http;
+	const struct route *route = exchange->request.route;
+	int64_t length = exchange_declared_length(exchange);
+
+	if (length == 0)
+		return 0;
+	if (!route->body)
+		return error_set(err, ERR_BAD_REQUEST, "%s %s takes no body",
+				 http_method_name(route->method), route->path);
+	if (length > http->max_body)
+		return error_set(err, ERR_TOO_LARGE, "the body is longer than %lld bytes",
+				 (long long)http->max_body);
+	if (!is_json(exchange->headers.content_type))
+		return error_set(err, ERR_MEDIA_TYPE, "the body must be application/json");
+	return 0;
+}
+
+static int check_key(const struct exchange *exchange, struct error *err)
+{
+	const char *key = exchange->headers.idempotency_key;
+
+	if (!key)
+		return 0;
+
+	size_t len = strlen(key);
+
+	if (!len || len > KEY_MAX)
+		return error_set(err, ERR_BAD_REQUEST,
+				 "Idempotency-Key must have 1 to %d characters", KEY_MAX);
+	for (size_t i = 0; i < len; i++)
+		if (key[i] < 0x20 || key[i] > 0x7e)
+			return error_set(err, ERR_BAD_REQUEST,
+					 "Idempotency-Key must be plain ASCII");
+	return 0;
+}
+
+int exchange_check(struct exchange *exchange, const char *method, struct error *err)
+{
+	struct request *request = &exchange->request;
+
+	MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, note_header, &exchange->headers);
+	request->accept = exchange->headers.accept;
+	request->idempotency_key = exchange->headers.idempotency_key;
+	if (check_framing(exchange, err) < 0 || check_origin(exchange, err) < 0)
+		return -1;
+
+	int found = find_route(exchange, method, err);
+
+	/* A stranger learns nothing about which paths there are. */
+	if (check_trust(exchange, err) < 0 || found < 0)
+		return -1;
+	if (check_query(exchange, err) < 0 || check_key(exchange, err) < 0)
+		return -1;
+	return check_body(exchange, err);
+}

@@ -1,0 +1,98 @@
+/*
+ * What the files of this room share: the server, its connections, and the exchange, which is one
+ * request from its first line to the last byte of its answer.
+ */
+#pragma once
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/fd.h"
+#include "http/http.h"
+#include "http/router.h"
+
+struct listener {
+	struct http *http;
+	struct MHD_Daemon *daemon; /* NULL: not listening */
+	bool is_unix;
+};
+
+struct http {
+	void *server;
+	struct clock *clock;
+	struct router *router;
+	const char *const *allowed_hosts;
+	int64_t max_body;
+	unsigned idle_seconds;
+	int port;
+	struct listener tcp, local;
+	int stop_fd; /* latch; set once, wakes everything that waits for a client */
+	atomic_bool stopping;
+	_Atomic(int64_t) body_bytes; /* held by all requests together */
+
+	pthread_mutex_t lock; /* the rest; a leaf, nothing blocks under it */
+	pthread_cond_t quiet; /* busy became 0 */
+	struct http_connection *connections;
+	size_t connection_count, busy;
+	int64_t idle_since;
+};
+
+struct http_connection {
+	struct http *http;
+	struct http_connection *prev, *next;
+	int fd; /* libmicrohttpd's */
+	bool is_unix;
+	enum { TRUST_UNKNOWN, TRUST_YES, TRUST_NO } trust; /* its own thread asks once */
+};
+
+/* Header fields we look at; they live as long as the exchange. */
+struct headers {
+	const char *host, *origin, *content_type, *content_length, *transfer_encoding, *expect;
+	const char *accept, *idempotency_key;
+	bool repeated; /* one that may stand only once stood twice */
+};
+
+struct exchange {
+	struct http_connection *connection;
+	struct MHD_Connection *mhd;
+	char *raw_url;
+	struct url url;
+	char *path;
+	struct headers headers;
+	struct request request;
+	unsigned allowed; /* methods of the path, for 405 */
+	struct buf body;
+	int64_t received; /* bytes of body, kept or not */
+	int64_t began;
+	bool opened;     /* the headers were looked at */
+	bool refused;    /* `err` is the answer, once the body has been read past */
+	bool must_close; /* where the next request would begin is in doubt */
+	struct error err;
+};
+
+/* request.c */
+struct exchange *exchange_new(struct http_connection *connection, struct MHD_Connection *mhd,
+			      const char *raw_url);
+void exchange_free(struct exchange *exchange);
+enum MHD_Result exchange_step(struct exchange *exchange, const char *method, const char *upload,
+			      size_t *upload_len);
+
+/* checks.c: everything that can be said from the first line and the headers alone. */
+int exchange_check(struct exchange *exchange, const char *method, struct error *err);
+int64_t exchange_declared_length(const struct exchange *exchange); /* -1: chunked, 0: none */
+
+/* response.c */
+void response_error(struct response *response, struct error *err); /* takes what err holds */
+void response_clear(struct response *response);
+/* Queues it; the response is empty afterwards. MHD_NO when that is impossible. */
+enum MHD_Result response_send(struct response *response, struct exchange *exchange);
+/*
+ * libmicrohttpd takes no answer in the middle of an upload. This writes one to the socket itself
+ * and reads on for a moment, since a close with unread bytes would reset the connection and take
+ * the answer away from the client. The connection must be dropped afterwards.
+ */
+void response_send_raw(struct response *response, struct exchange *exchange);
+
+/* stream.c: wraps a stream for libmicrohttpd; takes it over. */
+struct MHD_Response *stream_response(const struct stream *stream,
+				     struct http_connection *connection);

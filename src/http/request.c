@@ -1,0 +1,238 @@
+#include "base/log.h"
+#include "base/text.h"
+#include "http/exchange.h"
+
+/* A refused body is read past up to here, so that its sender gets to read the answer. */
+#define DISCARD_MAX (32 << 20)
+#define BODY_BUDGET (128 << 20) /* bytes of bodies in memory at one time */
+#define BODY_MS 120000          /* for the whole of one body */
+
+const char *request_query(const struct request *request, const char *key)
+{
+	for (size_t i = 0; i < request->url->queries; i++)
+		if (streq(request->url->query_key[i], key))
+			return request->url->query_value[i];
+	return NULL;
+}
+
+int request_query_int(const struct request *request, const char *key, int64_t min, int64_t max,
+		      int64_t fallback, int64_t *out, struct error *err)
+{
+	const char *text = request_query(request, key);
+
+	*out = fallback;
+	if (text && !parse_i64(text, min, max, out))
+		return error_set(err, ERR_VALIDATION,
+				 "query: %s must be a number from %lld to %lld", key,
+				 (long long)min, (long long)max);
+	return 0;
+}
+
+bool request_query_flag(const struct request *request, const char *key, bool fallback)
+{
+	const char *text = request_query(request, key);
+
+	return text ? streq(text, "1") || streq(text, "true") : fallback;
+}
+
+static void note_busy(struct http *http, bool busy)
+{
+	pthread_mutex_lock(&http->lock);
+	if (busy)
+		http->busy++;
+	else if (--http->busy == 0) {
+		http->idle_since = clock_mono(http->clock);
+		pthread_cond_broadcast(&http->quiet);
+	}
+	pthread_mutex_unlock(&http->lock);
+}
+
+struct exchange *exchange_new(struct http_connection *connection, struct MHD_Connection *mhd,
+			      const char *raw_url)
+{
+	struct exchange *exchange = xcalloc(1, sizeof(*exchange));
+
+	exchange->connection = connection;
+	exchange->mhd = mhd;
+	exchange->raw_url = xstrndup(raw_url, HTTP_MAX_URL + 1);
+	exchange->began = clock_mono(connection->http->clock);
+	exchange->request.connection = connection;
+	exchange->request.http = connection->http;
+	id_new(exchange->request.id);
+	note_busy(connection->http, true);
+	return exchange;
+}
+
+/* What the request brought, in memory until the handler is done with it. */
+static void drop_request(struct exchange *exchange)
+{
+	atomic_fetch_sub(&exchange->connection->http->body_bytes, (int64_t)exchange->body.len);
+	buf_free(&exchange->body);
+	json_decref(exchange->request.body);
+	exchange->request.body = NULL;
+	url_clear(&exchange->url);
+}
+
+void exchange_free(struct exchange *exchange)
+{
+	struct http *http = exchange->connection->http;
+
+	log_debug("request id=%s path=%s ms=%lld", exchange->request.id,
+		  exchange->path ? exchange->path : "?",
+		  (long long)(clock_mono(http->clock) - exchange->began));
+	drop_request(exchange);
+	error_clear(&exchange->err);
+	free(exchange->path);
+	free(exchange->raw_url);
+	free(exchange);
+	note_busy(http, false);
+}
+
+static enum MHD_Result send_error(struct exchange *exchange, struct error *err, bool raw)
+{
+	struct response response = { 0 };
+	bool method = err->code == ERR_METHOD;
+
+	if (error_http_status(err->code) >= 500)
+		log_warn("request %s %s failed: %s (%s)", exchange->request.id,
+			 exchange->path ? exchange->path : "?", err->message,
+			 error_code_name(err->code));
+	response_error(&response, err);
+	if (method) {
+		snprintf(response.header_name[0], sizeof(response.header_name[0]), "Allow");
+		http_methods_text(exchange->allowed, response.header_value[0],
+				  sizeof(response.header_value[0]));
+	}
+	if (!raw)
+		return response_send(&response, exchange);
+	response_send_raw(&response, exchange);
+	return MHD_NO;
+}
+
+/*
+ * A request that cannot succeed is still read to its end where that is cheap: answering earlier
+ * makes libmicrohttpd close the connection under the sender's hands. One that asked first (Expect)
+ * is told at once, and one that is too long to read past gets the raw answer.
+ */
+static enum MHD_Result refuse(struct exchange *exchange)
+{
+	int64_t length = exchange_declared_length(exchange);
+
+	exchange->refused = true;
+	if (exchange->must_close || length > DISCARD_MAX)
+		return send_error(exchange, &exchange->err, true);
+	if (length != 0 && exchange->headers.expect)
+		return send_error(exchange, &exchange->err, false);
+	return MHD_YES;
+}
+
+static int keep(struct exchange *exchange, const char *data, size_t len)
+{
+	struct http *http = exchange->connection->http;
+	int64_t add = (int64_t)len;
+
+	if (exchange->received > http->max_body)
+		return error_set(&exchange->err, ERR_TOO_LARGE,
+				 "the body is longer than %lld bytes", (long long)http->max_body);
+	if (atomic_fetch_add(&http->body_bytes, add) + add > BODY_BUDGET) {
+		atomic_fetch_sub(&http->body_bytes, add);
+		return error_set(&exchange->err, ERR_UNAVAILABLE,
+				 "too many large requests at one time; try again");
+	}
+	buf_append(&exchange->body, data, len);
+	return 0;
+}
+
+static enum MHD_Result take_upload(struct exchange *exchange, const char *data, size_t len)
+{
+	struct http *http = exchange->connection->http;
+
+	exchange->received += (int64_t)len;
+	if (clock_mono(http->clock) - exchange->began > BODY_MS) {
+		error_set(&exchange->err, ERR_TIMEOUT, "the body took too long to arrive");
+		return send_error(exchange, &exchange->err, true);
+	}
+	if (!exchange->refused && keep(exchange, data, len) < 0) {
+		exchange->refused = true;
+		drop_request(exchange);
+	}
+	if (exchange->refused && exchange->received > DISCARD_MAX)
+		return send_error(exchange, &exchange->err, true);
+	return MHD_YES;
+}
+
+static int read_body(struct exchange *exchange, struct error *err)
+{
+	struct request *request = &exchange->request;
+	const struct route *route = request->route;
+	const char *text = buf_str(&exchange->body);
+	size_t len = exchange->body.len;
+
+	request->raw_body = text;
+	request->raw_body_len = len;
+	if (!route->body)
+		return 0;
+	if (!len && !(route->flags & ROUTE_NO_BODY_OK))
+		return error_set(err, ERR_INVALID_JSON, "a JSON body is needed");
+	request->body = len ? body_parse(text, len, route->body, err)
+			    : body_parse("{}", 2, route->body, err);
+	return request->body ? 0 : -1;
+}
+
+static int run_handler(struct exchange *exchange, struct response *response, struct error *err)
+{
+	struct request *request = &exchange->request;
+
+	if (read_body(exchange, err) < 0)
+		return -1;
+	if (request->route->run(exchange->connection->http->server, request, response, err) == 0)
+		return 0;
+	if (err->code == ERR_NONE)
+		error_set(err, ERR_INTERNAL, "the request failed without saying why");
+	return -1;
+}
+
+static enum MHD_Result answer(struct exchange *exchange)
+{
+	struct http *http = exchange->connection->http;
+	struct response response = { 0 };
+	_cleanup_error_ struct error err = { 0 };
+
+	/*
+	 * The idle limit counts from the last byte on the wire, so it would cut off an answer that
+	 * took longer to make, and a stream that has nothing to say. Setting it again from zero
+	 * starts it anew.
+	 */
+	MHD_set_connection_option(exchange->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
+
+	int result = run_handler(exchange, &response, &err);
+
+	drop_request(exchange);
+	if (!response.stream.next || result < 0)
+		MHD_set_connection_option(exchange->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
+					  http->idle_seconds);
+	if (result == 0)
+		return response_send(&response, exchange);
+	response_clear(&response);
+	return send_error(exchange, &err, false);
+}
+
+enum MHD_Result exchange_step(struct exchange *exchange, const char *method, const char *upload,
+			      size_t *upload_len)
+{
+	if (!exchange->opened) {
+		exchange->opened = true;
+		if (exchange_check(exchange, method, &exchange->err) < 0)
+			return refuse(exchange);
+		return MHD_YES;
+	}
+	if (*upload_len) {
+		size_t len = *upload_len;
+
+		*upload_len = 0;
+		return take_upload(exchange, upload, len);
+	}
+	if (exchange->refused)
+		return send_error(exchange, &exchange->err, false);
+	return answer(exchange);
+}

@@ -1,0 +1,151 @@
+#include "base/text.h"
+#include "http/router.h"
+
+#define MAX_PARAMS 4
+
+struct entry {
+	const struct route *route;
+	struct url path; /* segments of the pattern, ":name" for those that vary */
+	size_t literals;
+};
+
+struct router {
+	struct entry *entries;
+	size_t count;
+};
+
+static bool same_pattern(const struct url *a, const struct url *b)
+{
+	if (a->segments != b->segments)
+		return false;
+	for (size_t i = 0; i < a->segments; i++) {
+		bool both_vary = a->segment[i][0] == ':' && b->segment[i][0] == ':';
+
+		if (!both_vary && !streq(a->segment[i], b->segment[i]))
+			return false;
+	}
+	return true;
+}
+
+static int add(struct router *router, const struct route *route, struct error *err)
+{
+	struct entry *entry = &router->entries[router->count];
+	size_t params = 0;
+
+	if (url_parse(route->path, &entry->path, err) < 0)
+		return error_wrap(err, "route %s", route->path);
+	router->count++;
+	entry->route = route;
+	for (size_t i = 0; i < entry->path.segments; i++)
+		params += entry->path.segment[i][0] == ':';
+	entry->literals = entry->path.segments - params;
+	if (params > MAX_PARAMS || !route->run)
+		return error_set(err, ERR_INTERNAL, "route %s has too many names or no handler",
+				 route->path);
+	for (size_t i = 0; i + 1 < router->count; i++)
+		if (router->entries[i].route->method == route->method &&
+		    same_pattern(&router->entries[i].path, &entry->path))
+			return error_set(err, ERR_INTERNAL, "routes %s and %s are the same",
+					 router->entries[i].route->path, route->path);
+	return 0;
+}
+
+int router_new(const struct route *const *tables, struct router **out, struct error *err)
+{
+	struct router *router = xcalloc(1, sizeof(*router));
+	size_t count = 0;
+
+	for (size_t t = 0; tables[t]; t++)
+		for (size_t r = 0; tables[t][r].path; r++)
+			count++;
+	router->entries = xcalloc(count ? count : 1, sizeof(*router->entries));
+	for (size_t t = 0; tables[t]; t++)
+		for (size_t r = 0; tables[t][r].path; r++)
+			if (add(router, &tables[t][r], err) < 0) {
+				router_free(router);
+				return -1;
+			}
+	*out = router;
+	return 0;
+}
+
+void router_free(struct router *router)
+{
+	if (!router)
+		return;
+	for (size_t i = 0; i < router->count; i++)
+		url_clear(&router->entries[i].path);
+	free(router->entries);
+	free(router);
+}
+
+static bool matches(const struct entry *entry, const struct url *url)
+{
+	if (entry->path.segments != url->segments)
+		return false;
+	for (size_t i = 0; i < url->segments; i++)
+		if (entry->path.segment[i][0] != ':' &&
+		    !streq(entry->path.segment[i], url->segment[i]))
+			return false;
+	return true;
+}
+
+const struct route *router_find(const struct router *router, enum http_method method,
+				const struct url *url, const char *param[4], unsigned *allowed)
+{
+	const struct entry *best = NULL;
+
+	*allowed = 0;
+	for (size_t i = 0; i < router->count; i++) {
+		const struct entry *entry = &router->entries[i];
+
+		if (!matches(entry, url))
+			continue;
+		*allowed |= entry->route->method;
+		if (entry->route->method == method && (!best || entry->literals > best->literals))
+			best = entry;
+	}
+	if (!best)
+		return NULL;
+	for (size_t i = 0, n = 0; i < url->segments; i++)
+		if (best->path.segment[i][0] == ':')
+			param[n++] = url->segment[i];
+	return best->route;
+}
+
+static const struct {
+	enum http_method method;
+	const char *name;
+} METHODS[] = {
+#define X(c_name, wire, bit) { c_name, wire },
+	HTTP_METHODS(X)
+#undef X
+};
+
+const char *http_method_name(enum http_method method)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(METHODS); i++)
+		if (METHODS[i].method == method)
+			return METHODS[i].name;
+	return "?";
+}
+
+bool http_method_parse(const char *text, enum http_method *method)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(METHODS); i++)
+		if (streq(METHODS[i].name, text)) {
+			*method = METHODS[i].method;
+			return true;
+		}
+	return false;
+}
+
+void http_methods_text(unsigned methods, char *out, size_t size)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(METHODS); i++)
+		if (methods & METHODS[i].method)
+			buf_printf(&text, "%s%s", text.len ? ", " : "", METHODS[i].name);
+	snprintf(out, size, "%s", buf_str(&text));
+}

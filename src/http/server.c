@@ -1,0 +1,273 @@
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include "base/log.h"
+#include "base/text.h"
+#include "http/exchange.h"
+
+#define DEFAULT_CONNECTIONS 4096
+#define DEFAULT_PER_PEER 3000
+#define DEFAULT_IDLE_SECONDS 60
+/* Above 32 kB libmicrohttpd maps the memory of a connection, so an idle one touches a page or two.
+ */
+#define CONNECTION_MEMORY ((size_t)64 << 10)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+	__has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define THREAD_STACK ((size_t)2 << 20) /* instrumented frames are large */
+#else
+#define THREAD_STACK ((size_t)256 << 10)
+#endif
+
+static void connection_changed(void *arg, struct MHD_Connection *mhd, void **context,
+			       enum MHD_ConnectionNotificationCode what)
+{
+	struct listener *listener = arg;
+	struct http *http = listener->http;
+	struct http_connection *connection = *context;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		connection = xcalloc(1, sizeof(*connection));
+		connection->http = http;
+		connection->is_unix = listener->is_unix;
+		connection->fd =
+			MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+		*context = connection;
+	}
+	pthread_mutex_lock(&http->lock);
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		connection->next = http->connections;
+		if (connection->next)
+			connection->next->prev = connection;
+		http->connections = connection;
+		http->connection_count++;
+	} else {
+		if (connection->prev)
+			connection->prev->next = connection->next;
+		else
+			http->connections = connection->next;
+		if (connection->next)
+			connection->next->prev = connection->prev;
+		http->connection_count--;
+	}
+	pthread_mutex_unlock(&http->lock);
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		*context = NULL;
+		free(connection);
+	}
+}
+
+/* The only place that sees the URI as it was sent; what it returns becomes the exchange. */
+static void *request_began(void *arg, const char *uri, struct MHD_Connection *mhd)
+{
+	struct http_connection *connection =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+	(void)arg;
+
+	return connection ? exchange_new(connection, mhd, uri) : NULL;
+}
+
+static enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *url,
+				    const char *method, const char *version, const char *upload,
+				    size_t *upload_len, void **context)
+{
+	(void)arg;
+	(void)mhd;
+	(void)url;
+	(void)version;
+	return *context ? exchange_step(*context, method, upload, upload_len) : MHD_NO;
+}
+
+static void request_ended(void *arg, struct MHD_Connection *mhd, void **context,
+			  enum MHD_RequestTerminationCode why)
+{
+	struct listener *listener = arg;
+	(void)why;
+
+	/* A stream switched the idle limit off; what follows on this connection has it again. */
+	MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, listener->http->idle_seconds);
+	if (*context)
+		exchange_free(*context);
+	*context = NULL;
+}
+
+static size_t leave_escaped(void *arg, struct MHD_Connection *mhd, char *text)
+{
+	(void)arg;
+	(void)mhd;
+	return strlen(text);
+}
+
+static void log_library(void *arg, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
+static void log_library(void *arg, const char *fmt, va_list ap)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	(void)arg;
+
+	buf_vprintf(&text, fmt, ap);
+	log_debug("libmicrohttpd: %s", buf_str(&text));
+}
+
+static int listener_start(struct listener *listener, int fd, const struct http_options *options,
+			  struct error *err)
+{
+	unsigned limit = (unsigned)(options->max_connections ? options->max_connections
+							     : DEFAULT_CONNECTIONS);
+	unsigned per_peer =
+		(unsigned)(options->max_per_peer ? options->max_per_peer : DEFAULT_PER_PEER);
+
+	struct MHD_OptionItem items[] = {
+		/* first, so that it hears of everything that follows */
+		{ MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)log_library, NULL },
+		{ MHD_OPTION_LISTEN_SOCKET, fd, NULL },
+		{ MHD_OPTION_CONNECTION_LIMIT, limit, NULL },
+		{ MHD_OPTION_PER_IP_CONNECTION_LIMIT, listener->is_unix ? 0 : per_peer, NULL },
+		{ MHD_OPTION_CONNECTION_TIMEOUT, listener->http->idle_seconds, NULL },
+		{ MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL },
+		{ MHD_OPTION_THREAD_STACK_SIZE, THREAD_STACK, NULL },
+		{ MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)connection_changed, listener },
+		{ MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)request_began, listener },
+		{ MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)leave_escaped, NULL },
+		{ MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)request_ended, listener },
+		{ MHD_OPTION_END, 0, NULL },
+	};
+	unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+			 MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+
+	listener->daemon = MHD_start_daemon(flags, 0, NULL, NULL, request_step, listener,
+					    MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+	if (!listener->daemon) {
+		close(fd);
+		return error_set(err, ERR_IO, "cannot start the HTTP server");
+	}
+	return 0;
+}
+
+static int socket_port(int fd)
+{
+	struct sockaddr_storage address = { 0 };
+	socklen_t len = sizeof(address);
+
+	if (getsockname(fd, (struct sockaddr *)&address, &len) < 0)
+		return 0;
+	if (address.ss_family == AF_INET6)
+		return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+	return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : 0;
+}
+
+static void http_free(struct http *http)
+{
+	router_free(http->router);
+	close_fdp(&http->stop_fd);
+	pthread_cond_destroy(&http->quiet);
+	pthread_mutex_destroy(&http->lock);
+	free(http);
+}
+
+int http_start(const struct http_options *options, struct http **out, struct error *err)
+{
+	_cleanup_close_ int tcp_fd = options->tcp_fd, unix_fd = options->unix_fd;
+	struct http *http = xcalloc(1, sizeof(*http));
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&http->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&http->quiet, &attr);
+	pthread_condattr_destroy(&attr);
+	http->server = options->server;
+	http->clock = options->clock;
+	http->allowed_hosts = options->allowed_hosts;
+	http->max_body = options->max_body ? options->max_body : HTTP_MAX_BODY;
+	http->idle_seconds =
+		(unsigned)(options->idle_seconds ? options->idle_seconds : DEFAULT_IDLE_SECONDS);
+	http->idle_since = clock_mono(http->clock);
+	http->port = tcp_fd >= 0 ? socket_port(tcp_fd) : 0;
+	http->tcp = (struct listener){ .http = http };
+	http->local = (struct listener){ .http = http, .is_unix = true };
+	http->stop_fd = latch_new(err);
+	if (http->stop_fd < 0 || router_new(options->tables, &http->router, err) < 0) {
+		http_free(http);
+		return -1;
+	}
+	if ((tcp_fd >= 0 && listener_start(&http->tcp, steal_fd(&tcp_fd), options, err) < 0) ||
+	    (unix_fd >= 0 && listener_start(&http->local, steal_fd(&unix_fd), options, err) < 0)) {
+		http_stop(http, 0);
+		return -1;
+	}
+	*out = http;
+	return 0;
+}
+
+int http_port(const struct http *http)
+{
+	return http->port;
+}
+
+size_t http_connections(const struct http *http)
+{
+	struct http *h = (struct http *)http;
+
+	pthread_mutex_lock(&h->lock);
+	size_t count = h->connection_count;
+	pthread_mutex_unlock(&h->lock);
+	return count;
+}
+
+int64_t http_idle_since(const struct http *http)
+{
+	struct http *h = (struct http *)http;
+
+	pthread_mutex_lock(&h->lock);
+	int64_t since = h->busy ? 0 : h->idle_since;
+	pthread_mutex_unlock(&h->lock);
+	return since;
+}
+
+static void wait_until_quiet(struct http *http, int64_t wait_ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += wait_ms / 1000;
+	until.tv_nsec += wait_ms % 1000 * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&http->lock);
+	while (http->busy && pthread_cond_timedwait(&http->quiet, &http->lock, &until) != ETIMEDOUT)
+		;
+	if (http->busy)
+		log_warn("stopping with %zu requests under way", http->busy);
+	for (struct http_connection *c = http->connections; c; c = c->next)
+		shutdown(c->fd, SHUT_RDWR);
+	pthread_mutex_unlock(&http->lock);
+}
+
+static void stop_accepting(struct listener *listener)
+{
+	int fd = listener->daemon ? MHD_quiesce_daemon(listener->daemon) : -1;
+
+	close_fdp(&fd);
+}
+
+void http_stop(struct http *http, int64_t wait_ms)
+{
+	if (!http)
+		return;
+	atomic_store(&http->stopping, true);
+	latch_set(http->stop_fd);
+	stop_accepting(&http->tcp);
+	stop_accepting(&http->local);
+	wait_until_quiet(http, wait_ms);
+	if (http->tcp.daemon)
+		MHD_stop_daemon(http->tcp.daemon);
+	if (http->local.daemon)
+		MHD_stop_daemon(http->local.daemon);
+	http_free(http);
+}

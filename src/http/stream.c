@@ -1,0 +1,97 @@
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include "http/exchange.h"
+
+#define STREAM_BLOCK (16 << 10)
+
+static int64_t monotonic_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/*
+ * libmicrohttpd does not look at the socket while a handler or a reader blocks, so every wait looks
+ * itself. Bytes that arrive (a pipelined request) do not count, only the end of them.
+ */
+enum stream_event stream_wait(struct http_connection *connection, int fd, int timeout_ms)
+{
+	int64_t deadline = monotonic_ms() + timeout_ms;
+
+	for (;;) {
+		struct pollfd fds[] = {
+			{ .fd = connection->fd, .events = POLLRDHUP },
+			{ .fd = connection->http->stop_fd, .events = POLLIN },
+			{ .fd = fd, .events = POLLIN },
+		};
+		int64_t left = timeout_ms < 0 ? -1 : MAX_OF(deadline - monotonic_ms(), 0);
+		int n = poll(fds, ARRAY_SIZE(fds), (int)left);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 || fds[0].revents || fds[1].revents)
+			return STREAM_GONE;
+		return fds[2].revents ? STREAM_READY : STREAM_TIMEOUT;
+	}
+}
+
+/* An epoll set can itself be polled: it is readable exactly when one of its members has news. */
+int request_gone_fd(const struct request *request, struct error *err)
+{
+	_cleanup_close_ int fd = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event client = { .events = EPOLLRDHUP }, stop = { .events = EPOLLIN };
+
+	if (fd < 0 || epoll_ctl(fd, EPOLL_CTL_ADD, request->connection->fd, &client) < 0 ||
+	    epoll_ctl(fd, EPOLL_CTL_ADD, request->http->stop_fd, &stop) < 0)
+		return error_errno(err, errno, "cannot watch the connection");
+	return steal_fd(&fd);
+}
+
+struct stream_state {
+	struct stream stream;
+	struct http_connection *connection;
+};
+
+static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
+{
+	struct stream_state *state = arg;
+	(void)pos;
+
+	if (atomic_load(&state->connection->http->stopping))
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+
+	ssize_t n = state->stream.next(state->stream.arg, state->connection, buf, max);
+
+	if (n > 0)
+		return n;
+	return n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static void stream_close(void *arg)
+{
+	struct stream_state *state = arg;
+
+	if (state->stream.close)
+		state->stream.close(state->stream.arg);
+	free(state);
+}
+
+struct MHD_Response *stream_response(const struct stream *stream,
+				     struct http_connection *connection)
+{
+	struct stream_state *state = xcalloc(1, sizeof(*state));
+
+	state->stream = *stream;
+	state->connection = connection;
+
+	struct MHD_Response *response = MHD_create_response_from_callback(
+		MHD_SIZE_UNKNOWN, STREAM_BLOCK, stream_read, state, stream_close);
+
+	if (!response)
+		stream_close(state);
+	return response;
+}

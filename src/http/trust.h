@@ -1,0 +1,22 @@
+/*
+ * Who may talk to us without a token: processes of the server's own user and of root, asked of the
+ * kernel, never of the peer. And where a browser may have been standing: only on our own pages.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include "base/error.h"
+
+/* The uid that made the other end of a connected unix or loopback TCP socket. */
+int peer_uid(int fd, uid_t *uid, struct error *err);
+/* False also when the peer cannot be told. */
+bool peer_is_trusted(int fd);
+
+/*
+ * A Host header is ours when it names a loopback address or localhost with our port, or a name the
+ * operator allowed, so that a page of another site whose name resolves to us gets nowhere. An
+ * Origin is ours when its host part is, over http or https.
+ */
+bool host_is_ours(const char *host, int port, const char *const *allowed);
+bool origin_is_ours(const char *origin, int port, const char *const *allowed);

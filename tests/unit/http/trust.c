@@ -1,0 +1,134 @@
+#include "client.h"
+#include "http/trust.h"
+#include <sys/wait.h>
+
+struct pair {
+	int ours, theirs;
+};
+
+static struct pair connect_loopback(const char *address)
+{
+	struct pair pair;
+	int listener, port;
+	struct sockaddr_storage name;
+	socklen_t len = sizeof(name);
+
+	assert_int_equal(http_bind(address, &listener, &port, NULL), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&name, &len), 0);
+	pair.theirs = socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(pair.theirs, (struct sockaddr *)&name, len), 0);
+	pair.ours = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(pair.ours >= 0);
+	close(listener);
+	return pair;
+}
+
+static void our_own_socket_is_trusted(void **state)
+{
+	static const char *const addresses[] = { "127.0.0.1:0", "[::1]:0" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(addresses); i++) {
+		struct pair pair = connect_loopback(addresses[i]);
+		uid_t uid = (uid_t)-1;
+
+		assert_int_equal(peer_uid(pair.ours, &uid, NULL), 0);
+		assert_int_equal(uid, geteuid());
+		assert_true(peer_is_trusted(pair.ours));
+		close(pair.ours);
+		close(pair.theirs);
+	}
+}
+
+/*
+ * The kernel reports a socket that nobody holds any more as root's. Closing at the right moment
+ * must not make a stranger root.
+ */
+static void a_peer_that_has_closed_is_nobody(void **state)
+{
+	struct pair pair = connect_loopback("127.0.0.1:0");
+	_cleanup_error_ struct error err = { 0 };
+	uid_t uid;
+
+	(void)state;
+	assert_int_equal(send(pair.theirs, "x", 1, 0), 1);
+	close(pair.theirs);
+	assert_int_equal(peer_uid(pair.ours, &uid, &err), -1);
+	assert_int_equal(err.code, ERR_FORBIDDEN);
+	assert_false(peer_is_trusted(pair.ours));
+	close(pair.ours);
+}
+
+static void a_peer_that_only_stopped_sending_is_still_known(void **state)
+{
+	struct pair pair = connect_loopback("127.0.0.1:0");
+
+	(void)state;
+	shutdown(pair.theirs, SHUT_WR);
+	assert_true(peer_is_trusted(pair.ours));
+	close(pair.ours);
+	close(pair.theirs);
+}
+
+static void another_users_socket_is_not_trusted(void **state)
+{
+	int listener, port, done[2];
+	uid_t uid = 0;
+	char byte;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(http_bind("127.0.0.1:0", &listener, &port, NULL), 0);
+	assert_int_equal(pipe(done), 0);
+
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct test_server server = { .port = port };
+
+		close(done[1]);
+		if (setgid(65534) < 0 || setuid(65534) < 0)
+			_exit(1);
+		dial(&server);
+		_exit((int)read(done[0], &byte, 1));
+	}
+
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+	assert_int_equal(peer_uid(fd, &uid, NULL), 0);
+	assert_int_equal(uid, 65534);
+	assert_false(peer_is_trusted(fd));
+	close(done[0]);
+	close(done[1]);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	close(fd);
+	close(listener);
+}
+
+static void a_unix_peer_is_who_connected(void **state)
+{
+	int pair[2];
+	uid_t uid = (uid_t)-1;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	assert_int_equal(peer_uid(pair[0], &uid, NULL), 0);
+	assert_int_equal(uid, geteuid());
+	close(pair[0]);
+	close(pair[1]);
+	assert_false(peer_is_trusted(pair[0]));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(our_own_socket_is_trusted),
+		cmocka_unit_test(a_peer_that_has_closed_is_nobody),
+		cmocka_unit_test(a_peer_that_only_stopped_sending_is_still_known),
+		cmocka_unit_test(another_users_socket_is_not_trusted),
+		cmocka_unit_test(a_unix_peer_is_who_connected),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
