@@ -1,0 +1,164 @@
+#include "record_fixture.h"
+
+SQL(WORKSPACE_SPOIL, "UPDATE execution_workspaces SET mode = 'balcony' WHERE id = $1");
+
+static void project_of(struct records *r, const char *company_id, struct project *out)
+{
+	_cleanup_json_ json_t *body = json_of("{'name':'Apollo'}");
+
+	assert_done(r, project_create(r->db, r->clock, &SOMEBODY, company_id, body, out, &r->err));
+}
+
+static void a_workspace_gets_defaults_and_keeps_what_it_was_given(void **state)
+{
+	struct records *r = records_of(state);
+	_cleanup_(project_clear) struct project project = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record made = { 0 }, stored = { 0 };
+	struct workspace_record in = { .name = (char *)"main", .cwd = (char *)"/srv/apollo" };
+
+	project_of(r, r->company.id, &project);
+	id_copy(in.company_id, r->company.id);
+	id_copy(in.project_id, project.id);
+	assert_done(r, workspace_record_create(r->db, r->clock, &in, &made, &r->err));
+	assert_done(r, workspace_record_get(r->db, made.id, &stored, &r->err));
+	assert_string_equal(stored.mode, "shared_workspace");
+	assert_string_equal(stored.status, "active");
+	assert_string_equal(stored.strategy_type, "project_primary");
+	assert_string_equal(stored.provider_type, "local_fs");
+	assert_string_equal(stored.cwd, "/srv/apollo");
+	assert_null(stored.metadata);
+	assert_int_equal(stored.opened_at, RECORDS_START_MS);
+	assert_int_equal(stored.closed_at, 0);
+
+	_cleanup_json_ json_t *json = workspace_record_json(&stored);
+
+	assert_int_equal(json_state(json, "config"), JSON_IS_NULL);
+	assert_int_equal(json_state(json, "sourceIssueId"), JSON_IS_NULL);
+}
+
+static void a_workspace_needs_a_project_of_its_company_and_known_words(void **state)
+{
+	struct records *r = records_of(state);
+	_cleanup_(company_clear) struct company other = { 0 };
+	_cleanup_(project_clear) struct project foreign = { 0 }, own = { 0 };
+	struct workspace_record in = { .name = (char *)"main" };
+
+	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Other", &other, &r->err));
+	project_of(r, other.id, &foreign);
+	project_of(r, r->company.id, &own);
+	id_copy(in.company_id, r->company.id);
+	assert_refused(r, ERR_VALIDATION,
+		       workspace_record_create(r->db, r->clock, &in, NULL, &r->err));
+	id_copy(in.project_id, foreign.id);
+	assert_refused(r, ERR_UNPROCESSABLE,
+		       workspace_record_create(r->db, r->clock, &in, NULL, &r->err));
+	id_copy(in.project_id, own.id);
+	in.mode = (char *)"balcony";
+	assert_refused(r, ERR_VALIDATION,
+		       workspace_record_create(r->db, r->clock, &in, NULL, &r->err));
+	in.mode = (char *)"cloud_sandbox";
+	in.status = (char *)"gone";
+	assert_refused(r, ERR_VALIDATION,
+		       workspace_record_create(r->db, r->clock, &in, NULL, &r->err));
+}
+
+static void metadata_of_a_workspace_is_replaced_whole(void **state)
+{
+	struct records *r = records_of(state);
+	_cleanup_(project_clear) struct project project = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record made = { 0 }, stored = { 0 };
+	_cleanup_json_ json_t *first = json_of("{'a':1,'config':{'provisionCommand':'make'}}");
+	_cleanup_json_ json_t *second = json_of("{'b':2}");
+	struct workspace_record in = { .name = (char *)"main", .metadata = first };
+
+	project_of(r, r->company.id, &project);
+	id_copy(in.company_id, r->company.id);
+	id_copy(in.project_id, project.id);
+	assert_done(r, workspace_record_create(r->db, r->clock, &in, &made, &r->err));
+	clock_fake_advance(&r->fake, 10);
+	assert_done(r, workspace_record_set_metadata(r->db, r->clock, made.id, second, &r->err));
+	assert_done(r, workspace_record_get(r->db, made.id, &stored, &r->err));
+	assert_json(stored.metadata, "{'b':2}");
+	assert_int_equal(stored.updated_at, RECORDS_START_MS + 10);
+	assert_refused(r, ERR_NOT_FOUND,
+		       workspace_record_set_metadata(r->db, r->clock, "nobody", second, &r->err));
+}
+
+static void an_unknown_word_in_a_workspace_row_is_reported(void **state)
+{
+	struct records *r = records_of(state);
+	_cleanup_(project_clear) struct project project = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record made = { 0 }, stored = { 0 };
+	struct workspace_record in = { .name = (char *)"main" };
+
+	project_of(r, r->company.id, &project);
+	id_copy(in.company_id, r->company.id);
+	id_copy(in.project_id, project.id);
+	assert_done(r, workspace_record_create(r->db, r->clock, &in, &made, &r->err));
+	records_exec(r, &WORKSPACE_SPOIL, B_TEXT(made.id));
+	assert_refused(r, ERR_DB, workspace_record_get(r->db, made.id, &stored, &r->err));
+	assert_string_equal(r->err.message, "unexpected workspace mode value: balcony");
+}
+
+static json_t *config_of(const char *metadata)
+{
+	_cleanup_json_ json_t *json = json_of(metadata);
+
+	return workspace_config(json);
+}
+
+static void WC_9_the_config_is_read_from_metadata_with_every_key(void **state)
+{
+	_cleanup_json_ json_t *config = config_of(
+		"{'other':1,'config':{'environmentId':' env-1 ','provisionCommand':'make',"
+		"'teardownCommand':'  ','cleanupCommand':7,'workspaceRuntime':{'port':1},"
+		"'desiredState':'running','serviceStates':{'web':'manual','db':'asleep'},"
+		"'extra':true}}");
+
+	(void)state;
+	assert_json(config, "{'environmentId':'env-1','provisionCommand':'make',"
+			    "'teardownCommand':null,'cleanupCommand':null,"
+			    "'workspaceRuntime':{'port':1},'desiredState':'running',"
+			    "'serviceStates':{'web':'manual'}}");
+}
+
+static void WC_9_a_config_without_anything_in_it_is_none(void **state)
+{
+	(void)state;
+	assert_null(workspace_config(NULL));
+	assert_null(config_of("{}"));
+	assert_null(config_of("{'config':null}"));
+	assert_null(config_of("{'config':[]}"));
+	assert_null(config_of("{'config':{}}"));
+	assert_null(config_of("{'config':{'environmentId':' ','provisionCommand':null,"
+			      "'desiredState':'asleep','serviceStates':{'web':'asleep'},"
+			      "'workspaceRuntime':[]}}"));
+}
+
+static void I11_a_config_that_chose_nothing_does_not_choose_this_host(void **state)
+{
+	_cleanup_json_ json_t *unset = config_of("{'config':{'provisionCommand':'make'}}");
+	_cleanup_json_ json_t *local =
+		config_of("{'config':{'provisionCommand':'make','environmentId':null}}");
+	_cleanup_json_ json_t *only_local = config_of("{'config':{'environmentId':null}}");
+
+	(void)state;
+	assert_int_equal(json_state(unset, "environmentId"), JSON_IS_ABSENT);
+	assert_int_equal(json_state(local, "environmentId"), JSON_IS_NULL);
+	assert_int_equal(json_state(only_local, "environmentId"), JSON_IS_NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		ON_BOTH(a_workspace_gets_defaults_and_keeps_what_it_was_given),
+		ON_BOTH(a_workspace_needs_a_project_of_its_company_and_known_words),
+		ON_BOTH(metadata_of_a_workspace_is_replaced_whole),
+		ON_SQLITE(an_unknown_word_in_a_workspace_row_is_reported),
+		cmocka_unit_test(WC_9_the_config_is_read_from_metadata_with_every_key),
+		cmocka_unit_test(WC_9_a_config_without_anything_in_it_is_none),
+		cmocka_unit_test(I11_a_config_that_chose_nothing_does_not_choose_this_host),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
