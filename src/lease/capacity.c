@@ -1,0 +1,189 @@
+/*
+ * Who may try to acquire, in the order in which they came.
+ *
+ * What is scarce has a key: the environment when it has a limit on leases, else the provider's name
+ * of the place (a reusable place has one holder; a place of one's own is never scarce). Requests
+ * that found no room wait in one list; of those with the same key only the first tries again, and a
+ * newcomer does not try while somebody waits. It tries when something was released in this process
+ * and at least twice a second, because other nodes release too.
+ *
+ * The decision itself is made in the transaction that writes the intent (intend.c): this queue only
+ * gives the order, never the permission.
+ */
+#include "lease/room.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/text.h"
+
+#define RETRY_MS 500
+
+SQL(CAPACITY_LEASES, "SELECT COUNT(*) FROM leases WHERE environment_id = $1"
+		     " AND status IN ('active', 'pending_cleanup')");
+SQL(CAPACITY_INTENTS, "SELECT COUNT(*) FROM intents WHERE environment_id = $1 AND state = 'open'");
+
+int capacity_fits(struct tx *tx, const struct environment *environment, int64_t *used, int64_t *max,
+		  struct error *err)
+{
+	int64_t leases, intents;
+
+	*used = 0;
+	*max = environment_max_leases(environment);
+	if (*max <= 0)
+		return 1;
+	if (number_tx(tx, &CAPACITY_LEASES, &leases, err, B_TEXT(environment->id)) < 0 ||
+	    number_tx(tx, &CAPACITY_INTENTS, &intents, err, B_TEXT(environment->id)) < 0)
+		return -1;
+	*used = leases + intents;
+	return *used < *max;
+}
+
+/* With the lock: the first waiter of a key, or NULL. */
+static struct waiter *first_of(const struct leases *leases, const char *key)
+{
+	struct waiter *w = leases->waiters;
+
+	while (w && !streq(w->key, key))
+		w = w->next;
+	return w;
+}
+
+static void append(struct leases *leases, struct waiter *waiter)
+{
+	struct waiter **end = &leases->waiters;
+
+	while (*end)
+		end = &(*end)->next;
+	waiter->next = NULL;
+	*end = waiter;
+}
+
+static void take_out(struct leases *leases, const struct waiter *waiter)
+{
+	struct waiter **w = &leases->waiters;
+
+	while (*w && *w != waiter)
+		w = &(*w)->next;
+	if (*w)
+		*w = waiter->next;
+}
+
+void turn_begin(struct turn *turn, struct leases *leases, const char *key, int64_t wait_ms,
+		int cancel_fd)
+{
+	*turn = (struct turn){ .leases = leases, .waiter.latch = -1, .cancel_fd = cancel_fd };
+	snprintf(turn->waiter.key, sizeof(turn->waiter.key), "%s", key);
+	turn->deadline = wait_ms < 0 ? -1 : clock_mono(leases->clock) + wait_ms;
+}
+
+bool turn_is_mine(struct turn *turn)
+{
+	struct leases *leases = turn->leases;
+	const struct waiter *first;
+
+	pthread_mutex_lock(&leases->lock);
+	first = first_of(leases, turn->waiter.key);
+	turn->seen = leases->releases;
+	pthread_mutex_unlock(&leases->lock);
+	return !first || first == &turn->waiter;
+}
+
+static int enqueue(struct turn *turn, struct error *err)
+{
+	turn->waiter.latch = latch_new(err);
+	if (turn->waiter.latch < 0)
+		return -1;
+	pthread_mutex_lock(&turn->leases->lock);
+	append(turn->leases, &turn->waiter);
+	pthread_mutex_unlock(&turn->leases->lock);
+	turn->queued = true;
+	return 0;
+}
+
+/* What has happened by now; -2: nothing worth trying for. */
+static int look(struct turn *turn, struct error *err)
+{
+	struct leases *leases = turn->leases;
+	int answer = -2;
+
+	pthread_mutex_lock(&leases->lock);
+	if (leases->stopping)
+		answer = error_set(err, ERR_UNAVAILABLE, "the server is stopping");
+	else if (leases->releases != turn->seen &&
+		 first_of(leases, turn->waiter.key) == &turn->waiter)
+		answer = 0;
+	else
+		latch_clear(turn->waiter.latch);
+	pthread_mutex_unlock(&leases->lock);
+	return answer;
+}
+
+int turn_wait(struct turn *turn, struct error *err)
+{
+	struct pollfd fds[2] = { { .events = POLLIN },
+				 { .fd = turn->cancel_fd, .events = POLLIN } };
+
+	if (!turn->queued && enqueue(turn, err) < 0)
+		return -1;
+	fds[0].fd = turn->waiter.latch;
+	for (;;) {
+		int answer = look(turn, err);
+		int64_t left = turn->deadline < 0
+				       ? RETRY_MS
+				       : turn->deadline - clock_mono(turn->leases->clock);
+
+		if (answer != -2)
+			return answer;
+		if (left <= 0)
+			return 1;
+		/* A fake clock stands still meanwhile: the pause itself is real time. */
+		int ready = poll(fds, 2, (int)MIN_OF(left, RETRY_MS));
+
+		if (ready < 0 && errno != EINTR)
+			return error_errno(err, errno, "waiting for capacity");
+		if (ready > 0 && fds[1].revents)
+			return error_set(err, ERR_CANCELLED, "cancelled while waiting for a place");
+		if (ready == 0 && turn_is_mine(turn))
+			return 0;
+	}
+}
+
+void turn_end(struct turn *turn)
+{
+	struct leases *leases = turn->leases;
+
+	if (turn->queued) {
+		pthread_mutex_lock(&leases->lock);
+		take_out(leases, &turn->waiter);
+		pthread_mutex_unlock(&leases->lock);
+		close_fdp(&turn->waiter.latch);
+		turn->queued = false;
+		/* There may be room for the next one as well. */
+		capacity_changed(leases);
+	}
+}
+
+size_t waiters_count(struct leases *leases, const char *key)
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&leases->lock);
+	for (const struct waiter *w = leases->waiters; w; w = w->next)
+		n += !key || streq(w->key, key);
+	pthread_mutex_unlock(&leases->lock);
+	return n;
+}
+
+void capacity_changed(struct leases *leases)
+{
+	pthread_mutex_lock(&leases->lock);
+	leases->releases++;
+	for (struct waiter *w = leases->waiters; w; w = w->next) {
+		if (first_of(leases, w->key) == w)
+			latch_set(w->latch);
+	}
+	pthread_mutex_unlock(&leases->lock);
+}

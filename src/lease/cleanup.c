@@ -1,0 +1,279 @@
+/*
+ * The cleanup queue: places whose end the driver could not bring about at once, that a crash left
+ * half-way, or that only an inventory knows of. Each has an action, a number of attempts, a time of
+ * the next one and a reason; the sweep claims what is due and tries it until it works. Nothing is
+ * ever given up: after CLEANUP_GIVE_UP_AFTER attempts the lease says so, audit shows it, and the
+ * attempts go on at the longest interval.
+ */
+#include "lease/room.h"
+
+#include "base/log.h"
+#include "base/text.h"
+
+#define MAX_ROUNDS 25
+
+/* $4: until when the claim holds, $5: at most. */
+SQL(CLEANUP_CLAIM,
+    "WITH due AS MATERIALIZED (SELECT id FROM places WHERE state = 'cleanup'"
+    " AND cleanup_next_at <= $1 AND " SQL_MINE " ORDER BY cleanup_next_at, id LIMIT $5)"
+    " UPDATE places SET cleanup_next_at = $4, updated_at = $1 WHERE id IN (SELECT id FROM due)"
+    " AND state = 'cleanup' AND cleanup_next_at <= $1 RETURNING id");
+
+int64_t cleanup_next_at(const struct leases *leases, int64_t attempts, int64_t now)
+{
+	int64_t pause = leases->cleanup_base_ms;
+
+	for (int64_t i = 1; i < attempts && pause < CLEANUP_CAP_MS; i++)
+		pause *= 2;
+	return now + MIN_OF(pause, CLEANUP_CAP_MS);
+}
+
+int place_finish(struct leases *leases, const struct place *place, const char *action,
+		 enum lease_status status, struct error *err)
+{
+	if (driver_stop(leases->drivers, place, STOP_WAIT_MS, err) < 0)
+		return error_wrap(err, "ending the processes");
+	if (streq(action, ACTION_DESTROY))
+		return driver_destroy(leases->drivers, place, err);
+	/* A retained place stays as the failed run left it; only its processes end. */
+	if (status == LEASE_RETAINED)
+		return 0;
+	return driver_release(leases->drivers, place, lease_status_name(status), err);
+}
+
+static int finish_place(struct leases *leases, struct place *place, const struct lease *lease,
+			const char *action, int64_t now, struct error *err)
+{
+	bool destroyed = streq(action, ACTION_DESTROY);
+
+	place->updated_at = now;
+	if (!destroyed && lease->status == LEASE_PENDING_CLEANUP &&
+	    lease->final_status == LEASE_RETAINED) {
+		if (place_enter(place, PLACE_RETAINED, err) < 0)
+			return -1;
+		place->retain_until =
+			now + (lease->retain_ms > 0 ? lease->retain_ms : leases->default_retain_ms);
+		return 0;
+	}
+	if (destroyed || !place->scope[0])
+		return place_enter(place, PLACE_GONE, err);
+	if (place_enter(place, PLACE_FREE, err) < 0)
+		return -1;
+	place->retain_until = now + FREE_KEEP_MS;
+	return 0;
+}
+
+int place_finished_tx(struct tx *tx, struct leases *leases, struct place *place,
+		      struct lease *lease, const char *action, int64_t now, struct error *err)
+{
+	if (finish_place(leases, place, lease, action, now, err) < 0 ||
+	    place_row_save(tx, place, err) < 0)
+		return -1;
+	if (lease->status != LEASE_PENDING_CLEANUP)
+		return 0;
+	lease->status = lease->final_status;
+	lease->updated_at = now;
+	free(lease->cleanup_status);
+	/* On this host there is nothing to clean up, and the reference says nothing about it. */
+	lease->cleanup_status = place->driver == DRIVER_LOCAL
+					? NULL
+					: xstrdup(cleanup_status_name(CLEANUP_SUCCESS));
+	return lease_row_save(tx, lease, err);
+}
+
+struct attempt {
+	struct leases *leases;
+	const char *place_id;
+	struct place place;
+	struct lease lease; /* the last holder's; empty id when there is none */
+	const struct error *why;
+	int64_t now;
+};
+
+static int load_attempt(struct attempt *t, struct tx *tx, struct error *err)
+{
+	int r = place_row_get(tx, t->place_id, &t->place, err);
+
+	lease_clear(&t->lease);
+	if (r > 0 && id_is_set(t->place.holder_lease))
+		r = lease_row_get(tx, t->place.holder_lease, &t->lease, err) < 0 ? -1 : 1;
+	return r;
+}
+
+static int load_snapshot(struct tx *tx, void *arg, struct error *err)
+{
+	return load_attempt(arg, tx, err) < 0 ? -1 : 0;
+}
+
+/* 1 when it is still the queue's. */
+static int load_queued(struct attempt *t, struct tx *tx, struct error *err)
+{
+	int r = load_attempt(t, tx, err);
+
+	return r <= 0 ? r : t->place.state == PLACE_CLEANUP;
+}
+
+static int cleaned_tx(struct tx *tx, void *arg, struct error *err)
+{
+	struct attempt *t = arg;
+	_cleanup_free_ char *action = NULL;
+	int r = load_queued(t, tx, err);
+
+	if (r <= 0)
+		return r;
+	action = xstrdup(t->place.cleanup_action ? t->place.cleanup_action : ACTION_DESTROY);
+	return place_finished_tx(tx, t->leases, &t->place, &t->lease, action, t->now, err);
+}
+
+static int retry_tx(struct tx *tx, void *arg, struct error *err)
+{
+	struct attempt *t = arg;
+	struct place *place = &t->place;
+	int r = load_queued(t, tx, err);
+
+	if (r <= 0)
+		return r;
+	/* A provider that is not there at all has not refused. */
+	if (t->why->code != ERR_UNAVAILABLE)
+		place->cleanup_attempts++;
+	place->cleanup_next_at = cleanup_next_at(t->leases, place->cleanup_attempts, t->now);
+	place->updated_at = t->now;
+	free(place->cleanup_reason);
+	place->cleanup_reason = xstrdup(t->why->message);
+	if (place_row_save(tx, place, err) < 0)
+		return -1;
+	if (t->lease.status != LEASE_PENDING_CLEANUP ||
+	    place->cleanup_attempts < CLEANUP_GIVE_UP_AFTER)
+		return 0;
+	free(t->lease.cleanup_status);
+	t->lease.cleanup_status = xstrdup(cleanup_status_name(CLEANUP_FAILED));
+	t->lease.updated_at = t->now;
+	return lease_row_save(tx, &t->lease, err);
+}
+
+static void note_failure(struct attempt *t, const struct error *why)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	t->why = why;
+	t->now = clock_now(t->leases->clock);
+	if (DB_WRITE(t->leases->db, "lease.cleanup_retry", retry_tx, t, &err) < 0)
+		log_warn("place %s: its failed cleanup is not recorded: %s", t->place_id,
+			 err.message);
+	else if (t->place.cleanup_attempts == CLEANUP_GIVE_UP_AFTER)
+		log_warn("place %s (%s) could not be cleaned up in %d attempts, it is tried again "
+			 "every 5 minutes: %s",
+			 t->place_id, t->place.provider_ref, CLEANUP_GIVE_UP_AFTER, why->message);
+}
+
+static int attempt(struct attempt *t, struct error *err)
+{
+	enum lease_status status =
+		t->lease.status == LEASE_PENDING_CLEANUP ? t->lease.final_status : LEASE_FAILED;
+
+	if (place_finish(t->leases, &t->place, t->place.cleanup_action, status, err) < 0) {
+		note_failure(t, err);
+		return -1;
+	}
+	t->now = clock_now(t->leases->clock);
+	/* Refused by the database: the claim runs out and it is done a second time. */
+	if (DB_WRITE(t->leases->db, "lease.cleaned", cleaned_tx, t, err) < 0)
+		return -1;
+	capacity_changed(t->leases);
+	return 0;
+}
+
+/* `slow`: providers that let this pass wait in vain, which are not asked again in it. */
+static int attempt_unless_slow(struct attempt *t, char ***slow, struct error *err)
+{
+	int r;
+
+	for (char **s = *slow; s && *s; s++) {
+		if (streq(*s, t->place.provider)) {
+			error_set(err, ERR_UNAVAILABLE, "provider \"%s\" does not answer", *s);
+			note_failure(t, err);
+			return -1;
+		}
+	}
+	r = attempt(t, err);
+	if (r < 0 && err->code == ERR_TIMEOUT)
+		strv_push(slow, xstrdup(t->place.provider));
+	return r;
+}
+
+static int try_queued(struct leases *leases, const char *place_id, char ***slow, struct error *err)
+{
+	struct attempt t = { .leases = leases, .place_id = place_id };
+	int r = db_read(leases->db, load_snapshot, &t, err);
+
+	if (r == 0 && t.place.state == PLACE_CLEANUP && t.place.cleanup_action)
+		r = attempt_unless_slow(&t, slow, err);
+	place_clear(&t.place);
+	lease_clear(&t.lease);
+	return r;
+}
+
+int cleanup_try(struct leases *leases, const char *place_id, struct error *err)
+{
+	_cleanup_strv_ char **slow = NULL;
+
+	return try_queued(leases, place_id, &slow, err);
+}
+
+struct claim {
+	struct leases *leases;
+	int64_t now;
+	char **ids;
+};
+
+static int claim_tx(struct tx *tx, void *arg, struct error *err)
+{
+	struct claim *c = arg;
+
+	return ids_tx(tx, &CLEANUP_CLAIM, &c->ids, err, B_INT(c->now), B_TEXT(c->leases->node.id),
+		      B_INT(c->now - NODE_DEAD_MS), B_INT(c->now + CLAIM_MS), B_INT(CLEANUP_BATCH));
+}
+
+/* Asking before writing keeps a quiet sweep from being a transaction. */
+SQL(CLEANUP_DUE, "SELECT id FROM places WHERE state = 'cleanup' AND cleanup_next_at <= $1"
+		 " AND " SQL_MINE " ORDER BY cleanup_next_at, id LIMIT 1");
+
+static int claim_due(struct leases *leases, char ***ids, struct error *err)
+{
+	struct claim c = { .leases = leases, .now = clock_now(leases->clock) };
+	_cleanup_strv_ char **due = NULL;
+
+	if (ids_read(leases->db, &CLEANUP_DUE, &due, err, B_INT(c.now), B_TEXT(leases->node.id),
+		     B_INT(c.now - NODE_DEAD_MS)) < 0)
+		return -1;
+	if (due && DB_WRITE(leases->db, "lease.cleanup_claim", claim_tx, &c, err) < 0) {
+		strv_free(c.ids);
+		return -1;
+	}
+	*ids = c.ids;
+	return 0;
+}
+
+int cleanup_due(struct leases *leases, struct error *err)
+{
+	_cleanup_strv_ char **slow = NULL;
+	bool failed = false;
+	size_t claimed;
+
+	/* While everything works the next batch follows at once: a burst is not worth a delay. */
+	for (int round = 0; round < MAX_ROUNDS; round++) {
+		_cleanup_strv_ char **ids = NULL;
+
+		if (claim_due(leases, &ids, err) < 0)
+			return -1;
+		claimed = strv_len(ids);
+		for (size_t i = 0; i < claimed; i++) {
+			_cleanup_error_ struct error why = { 0 };
+
+			failed |= try_queued(leases, ids[i], &slow, &why) < 0;
+		}
+		if (failed || claimed < CLEANUP_BATCH)
+			break;
+	}
+	return 0;
+}

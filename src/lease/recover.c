@@ -1,0 +1,132 @@
+/*
+ * Before serving: this server takes over what its predecessor had. Processes of earlier boots are
+ * ended first, because nothing may be given to a new holder while the old one's commands still run
+ * there; then the books are put right (settle.c, spool.c, reconcile.c); then the places that
+ * operators hold are opened again. Places that runs hold stay closed: the recovery of runs decides.
+ */
+#include "lease/room.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/spawn.h"
+#include "base/text.h"
+
+#define MAX_STRAYS 256
+#define REAP_ROUNDS 20
+
+SQL(HURRY_CLEANUP, "UPDATE places SET cleanup_next_at = $1 WHERE node_id = $2"
+		   " AND state = 'cleanup' AND cleanup_next_at > $1");
+SQL(ADOPT_HELD, "UPDATE places SET epoch = epoch + 1, boot_epoch = $2, boot_id = $3"
+		" WHERE node_id = $1 AND state = 'held' AND boot_epoch < $2");
+SQL(REBOOTED_LOCAL, "SELECT id FROM places WHERE node_id = $1 AND state IN ('held', 'retained')"
+		    " AND driver = 'local' AND boot_id <> $2");
+SQL(OPERATOR_HELD, "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
+		   " WHERE p.node_id = $1 AND p.state = 'held' AND l.status = 'active'"
+		   " AND l.run_id IS NULL");
+
+static void reap_strays(struct leases *leases)
+{
+	struct executor *executor = leases->drivers->host->executor;
+	pid_t pids[MAX_STRAYS];
+	int ended = 0;
+
+	for (int round = 0; round < REAP_ROUNDS; round++) {
+		size_t strays = executor_strays(executor, pids, MAX_STRAYS);
+
+		if (strays == 0)
+			break;
+		for (size_t i = 0; i < MIN_OF(strays, MAX_STRAYS); i++)
+			ended += exec_reap_leftover(leases->node.id, "", pids[i],
+						    process_start_time(pids[i]));
+	}
+	if (ended > 0)
+		log_warn("%d processes of an earlier server were ended", ended);
+}
+
+static int take_over_tx(struct tx *tx, void *arg, struct error *err)
+{
+	struct leases *leases = arg;
+	const struct node *node = &leases->node;
+
+	/* Claims of the earlier server hold no more. */
+	if (tx_exec(tx, &HURRY_CLEANUP, err, B_INT(clock_now(leases->clock)), B_TEXT(node->id)) < 0)
+		return -1;
+	return tx_exec(tx, &ADOPT_HELD, err, B_TEXT(node->id), B_INT(node->boot_epoch),
+		       B_TEXT(node->boot_id)) < 0
+		       ? -1
+		       : 0;
+}
+
+struct place_look {
+	const char *id;
+	struct place place;
+};
+
+static int load_place(struct tx *tx, void *arg, struct error *err)
+{
+	struct place_look *look = arg;
+
+	return place_row_get(tx, look->id, &look->place, err) < 0 ? -1 : 0;
+}
+
+typedef int place_step(struct leases *leases, const struct place *place, struct error *err);
+
+static int with_each_place(struct leases *leases, char **ids, place_step *step, struct error *err)
+{
+	int result = 0;
+
+	for (char **id = ids; id && *id; id++) {
+		struct place_look look = { .id = *id };
+
+		if (db_read(leases->db, load_place, &look, err) < 0 ||
+		    (id_is_set(look.place.id) && step(leases, &look.place, err) < 0))
+			result = -1;
+		place_clear(&look.place);
+	}
+	return result;
+}
+
+static int lose_rebooted(struct leases *leases, const struct place *place, struct error *err)
+{
+	return place_lose(leases, place->id, place->generation, "host_rebooted", err);
+}
+
+static int open_again(struct leases *leases, const struct place *place, struct error *err)
+{
+	(void)err;
+	if (place->state == PLACE_HELD)
+		executor_open_place(leases->drivers->host->executor, place->id, place->generation);
+	return 0;
+}
+
+static int take_over(struct leases *leases, struct error *err)
+{
+	_cleanup_strv_ char **rebooted = NULL, **held = NULL;
+	const struct node *node = &leases->node;
+
+	if (ids_read(leases->db, &REBOOTED_LOCAL, &rebooted, err, B_TEXT(node->id),
+		     B_TEXT(node->boot_id)) < 0 ||
+	    with_each_place(leases, rebooted, lose_rebooted, err) < 0 ||
+	    DB_WRITE(leases->db, "lease.take_over", take_over_tx, leases, err) < 0 ||
+	    ids_read(leases->db, &OPERATOR_HELD, &held, err, B_TEXT(node->id)) < 0)
+		return -1;
+	return with_each_place(leases, held, open_again, err);
+}
+
+int leases_recover(struct leases *leases, struct error *err)
+{
+	_cleanup_error_ struct error later = { 0 };
+
+	reap_strays(leases);
+	/* A spooled orphan that cannot be read is audit's to show, not a reason not to start. */
+	if (spool_flush(leases, &later) < 0)
+		log_warn("the spool is not empty yet: %s", later.message);
+	if (settle_intents(leases, err) < 0 || queue_interrupted_places(leases, err) < 0 ||
+	    end_ownerless_leases(leases, err) < 0 || take_over(leases, err) < 0)
+		return -1;
+	error_clear(&later);
+	if (reconcile(leases, true, &later) < 0)
+		log_warn("providers and database are not compared yet: %s", later.message);
+	return 0;
+}

@@ -1,0 +1,217 @@
+/*
+ * The service and its sweep thread.
+ *
+ * Locks: `lock` is the only one of this room and a leaf: it is held for list operations only, never
+ * across a call to a driver, the database, the executor or a callback, and no other lock is taken
+ * under it. One sweep runs at a time by the flag `sweeping`, not by a lock, because sweeps block.
+ */
+#include "lease/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define DEFAULT_SWEEP_MS 1000
+#define DEFAULT_CLEANUP_BASE_MS 1000
+#define RECONCILE_MS 30000
+#define SWEEP_STACK_BYTES (512 * 1024)
+
+int leases_new(const struct leases_options *o, struct leases **out, struct error *err)
+{
+	struct leases *leases = xcalloc(1, sizeof(*leases));
+	pthread_condattr_t attr;
+
+	leases->db = o->db;
+	leases->clock = o->clock;
+	leases->node = *o->node;
+	leases->drivers = o->drivers;
+	leases->sweep_ms = o->sweep_ms > 0 ? o->sweep_ms : DEFAULT_SWEEP_MS;
+	leases->cleanup_base_ms =
+		o->cleanup_base_ms > 0 ? o->cleanup_base_ms : DEFAULT_CLEANUP_BASE_MS;
+	leases->default_retain_ms =
+		o->default_retain_ms > 0 ? o->default_retain_ms : DEFAULT_RETAIN_MS;
+	leases->spool_dirfd = fcntl(o->spool_dirfd, F_DUPFD_CLOEXEC, 3);
+	if (leases->spool_dirfd < 0) {
+		free(leases);
+		return error_errno(err, errno, "the spool directory");
+	}
+	pthread_mutex_init(&leases->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&leases->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	*out = leases;
+	return 0;
+}
+
+void leases_free(struct leases *leases)
+{
+	if (!leases)
+		return;
+	leases_stop(leases);
+	close_fdp(&leases->spool_dirfd);
+	strv_free(leases->sighted);
+	pthread_cond_destroy(&leases->changed);
+	pthread_mutex_destroy(&leases->lock);
+	free(leases);
+}
+
+void flight_begin(struct leases *leases, struct flight *flight, const char *lease_id)
+{
+	id_copy(flight->lease_id, lease_id);
+	pthread_mutex_lock(&leases->lock);
+	flight->next = leases->flights;
+	leases->flights = flight;
+	pthread_mutex_unlock(&leases->lock);
+}
+
+void flight_end(struct leases *leases, struct flight *flight)
+{
+	struct flight **f = &leases->flights;
+
+	pthread_mutex_lock(&leases->lock);
+	while (*f && *f != flight)
+		f = &(*f)->next;
+	if (*f)
+		*f = flight->next;
+	pthread_mutex_unlock(&leases->lock);
+}
+
+bool flight_is_under_way(struct leases *leases, const char *lease_id)
+{
+	const struct flight *f;
+
+	pthread_mutex_lock(&leases->lock);
+	for (f = leases->flights; f && !streq(f->lease_id, lease_id); f = f->next)
+		;
+	pthread_mutex_unlock(&leases->lock);
+	return f != NULL;
+}
+
+static int reconcile_when_due(struct leases *leases, struct error *err)
+{
+	int64_t now = clock_mono(leases->clock);
+
+	if (leases->reconciled_at > 0 && now - leases->reconciled_at < RECONCILE_MS)
+		return 0;
+	leases->reconciled_at = now;
+	return reconcile(leases, false, err);
+}
+
+/* In this order: what is found is queued before the queue is worked on. */
+static const struct {
+	const char *name;
+	int (*run)(struct leases *leases, struct error *err);
+} STEPS[] = {
+	{ "flushing the spool", spool_flush },
+	{ "expiry", expire_leases },
+	{ "leases of ended runs", end_ownerless_leases },
+	{ "retention", end_retention },
+	{ "free places", retire_free_places },
+	{ "interrupted acquires", settle_intents },
+	{ "interrupted releases", queue_interrupted_places },
+	{ "cleanup", cleanup_due },
+	{ "reconciling", reconcile_when_due },
+};
+
+static void begin_sweep(struct leases *leases)
+{
+	pthread_mutex_lock(&leases->lock);
+	while (leases->sweeping)
+		pthread_cond_wait(&leases->changed, &leases->lock);
+	leases->sweeping = true;
+	pthread_mutex_unlock(&leases->lock);
+}
+
+static void end_sweep(struct leases *leases)
+{
+	pthread_mutex_lock(&leases->lock);
+	leases->sweeping = false;
+	pthread_cond_broadcast(&leases->changed);
+	pthread_mutex_unlock(&leases->lock);
+}
+
+int leases_sweep(struct leases *leases, struct error *err)
+{
+	int result = 0;
+
+	begin_sweep(leases);
+	for (size_t i = 0; i < ARRAY_SIZE(STEPS); i++) {
+		_cleanup_error_ struct error why = { 0 };
+
+		if (STEPS[i].run(leases, &why) == 0)
+			continue;
+		error_wrap(&why, "%s", STEPS[i].name);
+		log_warn("sweep: %s", why.message);
+		if (result == 0)
+			error_move(err, &why);
+		result = -1;
+	}
+	end_sweep(leases);
+	return result;
+}
+
+/* False when it is time to go. */
+static bool pause_sweeping(struct leases *leases)
+{
+	struct timespec until;
+	bool stopping;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)(leases->sweep_ms / 1000);
+	until.tv_nsec += (long)(leases->sweep_ms % 1000) * 1000000L;
+	if (until.tv_nsec >= 1000000000L) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000L;
+	}
+	pthread_mutex_lock(&leases->lock);
+	while (!leases->stopping &&
+	       pthread_cond_timedwait(&leases->changed, &leases->lock, &until) != ETIMEDOUT)
+		;
+	stopping = leases->stopping;
+	pthread_mutex_unlock(&leases->lock);
+	return !stopping;
+}
+
+static void *sweep_thread(void *arg)
+{
+	struct leases *leases = arg;
+
+	do
+		leases_sweep(leases, NULL);
+	while (pause_sweeping(leases));
+	return NULL;
+}
+
+int leases_start(struct leases *leases, struct error *err)
+{
+	pthread_attr_t attr;
+	int r;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, SWEEP_STACK_BYTES);
+	r = pthread_create(&leases->thread, &attr, sweep_thread, leases);
+	pthread_attr_destroy(&attr);
+	if (r != 0)
+		return error_errno(err, r, "starting the sweep thread");
+	leases->started = true;
+	return 0;
+}
+
+void leases_stop(struct leases *leases)
+{
+	pthread_mutex_lock(&leases->lock);
+	leases->stopping = true;
+	pthread_cond_broadcast(&leases->changed);
+	for (struct waiter *w = leases->waiters; w; w = w->next)
+		latch_set(w->latch);
+	pthread_mutex_unlock(&leases->lock);
+	if (leases->started)
+		pthread_join(leases->thread, NULL);
+	leases->started = false;
+}
