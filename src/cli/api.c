@@ -1,0 +1,365 @@
+#include "cli/api.h"
+
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "cli/autostart.h"
+
+#define ANSWER_MAX (64u << 20)
+#define CALL_SECONDS 3700L /* a lease may wait an hour for its turn */
+
+struct api {
+	CURL *curl;
+	char *base;        /* "http://localhost" or the URL, without a closing slash */
+	char *socket_path; /* NULL over TCP */
+	int data_dirfd;    /* keeps a short path to the socket alive; -1: none */
+	struct curl_slist *headers;
+};
+
+/* A socket's path may be longer than an address holds: /proc/self/fd/N/name is always short. */
+static int socket_path(struct api *api, const char *data_path, struct error *err)
+{
+	_cleanup_free_ char *path = path_join(data_path, "berth.sock");
+
+	api->data_dirfd = -1;
+	if (strlen(path) < 100) {
+		api->socket_path = steal(path);
+		return 0;
+	}
+	if (dir_open(AT_FDCWD, data_path, &api->data_dirfd, err) < 0)
+		return -1;
+	api->socket_path = xasprintf("/proc/self/fd/%d/berth.sock", api->data_dirfd);
+	return 0;
+}
+
+void api_close(struct api *api)
+{
+	if (!api)
+		return;
+	curl_slist_free_all(api->headers);
+	curl_easy_cleanup(api->curl);
+	free(api->base);
+	free(api->socket_path);
+	if (api->data_dirfd >= 0)
+		close(api->data_dirfd);
+	free(api);
+}
+
+static int open_api(struct cli *cli, struct api **out, struct error *err)
+{
+	_cleanup_api_ struct api *api = xcalloc(1, sizeof(*api));
+
+	api->data_dirfd = -1;
+	if (cli->url) {
+		if (!str_starts(cli->url, "http://") && !str_starts(cli->url, "https://"))
+			return error_set(err, ERR_BAD_REQUEST,
+					 "\"%s\" is not an http:// or https:// URL", cli->url);
+		api->base = xstrdup(cli->url);
+		while (str_ends(api->base, "/"))
+			api->base[strlen(api->base) - 1] = 0;
+	} else {
+		api->base = xstrdup("http://localhost");
+		if (socket_path(api, cli->data_path, err) < 0)
+			return -1;
+	}
+	api->curl = curl_easy_init();
+	if (!api->curl)
+		return error_set(err, ERR_INTERNAL, "libcurl cannot be used");
+	*out = steal(api);
+	return 0;
+}
+
+/* Header list, URL, socket, method and body of one request. `text` outlives it. */
+static void prepare(struct api *api, const char *method, const char *path, const char *text,
+		    const char *accept, char **url)
+{
+	CURL *curl = api->curl;
+
+	curl_easy_reset(curl);
+	curl_slist_free_all(api->headers);
+	api->headers = curl_slist_append(NULL, "Expect:");
+	*url = xasprintf("%s%s", api->base, path);
+	curl_easy_setopt(curl, CURLOPT_URL, *url);
+	if (api->socket_path)
+		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, api->socket_path);
+	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 5L);
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	if (text) {
+		api->headers = curl_slist_append(api->headers, "Content-Type: application/json");
+		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, text);
+		curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)strlen(text));
+	}
+	if (accept) {
+		_cleanup_free_ char *header = xasprintf("Accept: %s", accept);
+
+		api->headers = curl_slist_append(api->headers, header);
+	}
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, api->headers);
+}
+
+static size_t keep(char *data, size_t size, size_t count, void *arg)
+{
+	struct buf *answer = arg;
+
+	buf_append(answer, data, size * count);
+	return answer->overflow ? 0 : size * count;
+}
+
+/* The server's {error, code, details} as our own error. */
+static int server_error(long status, const char *text, size_t len, struct error *err)
+{
+	_cleanup_json_ json_t *body = len ? json_parse(text, len, NULL) : NULL;
+	const char *code = json_str(body, "code"), *message = json_str(body, "error");
+	json_t *details = json_object_get(body, "details");
+
+	if (!message)
+		return error_set(err, ERR_PROTOCOL, "the server answered %ld without saying why",
+				 status);
+	error_set(err, code ? error_code_from_name(code) : ERR_INTERNAL, "%s", message);
+	if (details && !json_is_null(details))
+		error_set_details(err, json_text(details));
+	return -1;
+}
+
+int api_call(struct api *api, const char *method, const char *path, const json_t *body,
+	     json_t **answer, struct error *err)
+{
+	_cleanup_free_ char *text = body ? json_text(body) : NULL, *url = NULL;
+	_cleanup_buf_ struct buf got = { .max = ANSWER_MAX };
+	long status = 0;
+	CURLcode code;
+
+	prepare(api, method, path, text, NULL, &url);
+	curl_easy_setopt(api->curl, CURLOPT_TIMEOUT, CALL_SECONDS);
+	curl_easy_setopt(api->curl, CURLOPT_WRITEFUNCTION, keep);
+	curl_easy_setopt(api->curl, CURLOPT_WRITEDATA, &got);
+	code = curl_easy_perform(api->curl);
+	if (code != CURLE_OK)
+		return error_set(err, ERR_UNAVAILABLE, "no answer from the server: %s",
+				 curl_easy_strerror(code));
+	curl_easy_getinfo(api->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (status < 200 || status > 299)
+		return server_error(status, buf_str(&got), got.len, err);
+	if (!answer)
+		return 0;
+	*answer = json_parse(buf_str(&got), got.len, err);
+	return *answer ? 0 : error_wrap(err, "the server's answer is not JSON");
+}
+
+int api_callf(struct api *api, const char *method, const json_t *body, json_t **answer,
+	      struct error *err, const char *format, ...)
+{
+	_cleanup_buf_ struct buf path = { 0 };
+	va_list ap;
+
+	va_start(ap, format);
+	for (const char *p = format; *p; p++) {
+		if (p[0] == '%' && p[1] == 's') {
+			char *escaped = curl_easy_escape(api->curl, va_arg(ap, const char *), 0);
+
+			buf_puts(&path, escaped);
+			curl_free(escaped);
+			p++;
+		} else {
+			buf_putc(&path, *p);
+		}
+	}
+	va_end(ap);
+	return api_call(api, method, buf_str(&path), body, answer, err);
+}
+
+/* ---- streams ---- */
+
+struct flow {
+	struct api *api;
+	const struct api_stream *stream;
+	struct buf refusal; /* body of an answer that is an error */
+	bool stopped;
+};
+
+static size_t pass(char *data, size_t size, size_t count, void *arg)
+{
+	struct flow *flow = arg;
+	long status = 0;
+
+	curl_easy_getinfo(flow->api->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (status < 200 || status > 299) {
+		buf_append(&flow->refusal, data, size * count);
+		return size * count;
+	}
+	if (flow->stream->on_data(flow->stream->arg, data, size * count))
+		return size * count;
+	flow->stopped = true;
+	return 0;
+}
+
+static bool woken(const struct api_stream *stream)
+{
+	return stream->wake_fd >= 0 && latch_is_set(stream->wake_fd);
+}
+
+/* Drives the transfer while also watching wake_fd. */
+static CURLcode drive(CURLM *multi, struct flow *flow)
+{
+	const struct api_stream *stream = flow->stream;
+	int running = 1, queued;
+
+	while (running) {
+		struct curl_waitfd fd = { .fd = stream->wake_fd, .events = CURL_WAIT_POLLIN };
+		CURLMsg *message;
+
+		if (curl_multi_perform(multi, &running) != CURLM_OK)
+			return CURLE_RECV_ERROR;
+		while ((message = curl_multi_info_read(multi, &queued))) {
+			if (message->msg == CURLMSG_DONE)
+				return message->data.result;
+		}
+		if (running && curl_multi_poll(multi, &fd, stream->wake_fd >= 0 ? 1 : 0, 1000,
+					       NULL) != CURLM_OK)
+			return CURLE_RECV_ERROR;
+		if (woken(stream) && !stream->on_wake(stream->arg)) {
+			flow->stopped = true;
+			return CURLE_OK;
+		}
+	}
+	return CURLE_OK;
+}
+
+int api_stream(struct api *api, const struct api_stream *stream, struct error *err)
+{
+	_cleanup_free_ char *text = stream->body ? json_text(stream->body) : NULL, *url = NULL;
+	struct flow flow = { .api = api, .stream = stream, .refusal = { .max = 1 << 20 } };
+	CURLM *multi = curl_multi_init();
+	long status = 0;
+	CURLcode code;
+	int result = 0;
+
+	prepare(api, stream->method, stream->path, text, stream->accept, &url);
+	curl_easy_setopt(api->curl, CURLOPT_WRITEFUNCTION, pass);
+	curl_easy_setopt(api->curl, CURLOPT_WRITEDATA, &flow);
+	curl_multi_add_handle(multi, api->curl);
+	code = drive(multi, &flow);
+	curl_easy_getinfo(api->curl, CURLINFO_RESPONSE_CODE, &status);
+	curl_multi_remove_handle(multi, api->curl);
+	curl_multi_cleanup(multi);
+	if (flow.stopped)
+		result = 0;
+	else if (status >= 300)
+		result = server_error(status, buf_str(&flow.refusal), flow.refusal.len, err);
+	else if (code != CURLE_OK)
+		result = error_set(err, ERR_UNAVAILABLE, "the stream broke: %s",
+				   curl_easy_strerror(code));
+	buf_free(&flow.refusal);
+	return result;
+}
+
+/* ---- finding the server and what the verb is about ---- */
+
+int api_connect(struct cli *cli, bool may_start, struct api **out, struct error *err)
+{
+	_cleanup_api_ struct api *api = NULL;
+
+	if (open_api(cli, &api, err) < 0)
+		return -1;
+	if (api_call(api, "GET", "/api/health", NULL, NULL, err) < 0) {
+		if (err->code != ERR_UNAVAILABLE)
+			return -1;
+		if (cli->url)
+			return error_set(err, ERR_UNAVAILABLE, "no server answers at %s", cli->url);
+		if (!may_start)
+			return error_set(err, ERR_UNAVAILABLE,
+					 "no server runs on %s: start one with `berth "
+					 "serve --data %s`",
+					 cli->data_path, cli->data_path);
+		error_clear(err);
+		if (autostart(cli, api, err) < 0)
+			return -1;
+	}
+	*out = steal(api);
+	return 0;
+}
+
+static int pick(const json_t *list, const char *name, const char *what, json_t **out,
+		struct error *err)
+{
+	json_t *item, *found = NULL;
+	size_t i;
+
+	json_array_foreach (list, i, item) {
+		if (str_equal(json_str(item, "id"), name)) {
+			*out = json_incref(item);
+			return 0;
+		}
+		if (!str_equal(json_str(item, "name"), name))
+			continue;
+		if (found)
+			return error_set(err, ERR_CONFLICT,
+					 "there are several %ss called \"%s\": use the id", what,
+					 name);
+		found = item;
+	}
+	if (!found)
+		return error_set(err, ERR_NOT_FOUND,
+				 "there is no %s \"%s\"; `berth %s ls` lists them", what, name,
+				 streq(what, "environment") ? "env" : what);
+	*out = json_incref(found);
+	return 0;
+}
+
+int api_company(struct cli *cli, struct api *api, char out[ID_SIZE], struct error *err)
+{
+	_cleanup_json_ json_t *list = NULL, *found = NULL, *body = NULL;
+	const char *name = cli->company ? cli->company : "default";
+
+	if (api_call(api, "GET", "/api/companies", NULL, &list, err) < 0)
+		return -1;
+	if (pick(list, name, "company", &found, err) < 0) {
+		if (err->code != ERR_NOT_FOUND || cli->company)
+			return -1;
+		error_clear(err);
+		body = json_object();
+		json_put_str(body, "name", name);
+		if (api_call(api, "POST", "/api/companies", body, &found, err) < 0) {
+			/* Somebody else's first use at the same moment. */
+			if (err->code != ERR_CONFLICT)
+				return -1;
+			error_clear(err);
+			json_decref(list);
+			list = NULL;
+			if (api_call(api, "GET", "/api/companies", NULL, &list, err) < 0 ||
+			    pick(list, name, "company", &found, err) < 0)
+				return -1;
+		}
+	}
+	id_copy(out, json_str(found, "id"));
+	return 0;
+}
+
+int api_environment(struct api *api, const char *company_id, const char *name, json_t **out,
+		    struct error *err)
+{
+	_cleanup_json_ json_t *list = NULL;
+
+	if (api_callf(api, "GET", NULL, &list, err, "/api/companies/%s/environments", company_id) <
+	    0)
+		return -1;
+	return pick(list, name, "environment", out, err);
+}
+
+int api_agent(struct api *api, const char *company_id, const char *name, json_t **out,
+	      struct error *err)
+{
+	_cleanup_json_ json_t *list = NULL;
+
+	if (api_callf(api, "GET", NULL, &list, err, "/api/companies/%s/agents", company_id) < 0)
+		return -1;
+	return pick(list, name, "agent", out, err);
+}

@@ -1,0 +1,55 @@
+/*
+ * The HTTP client of the command line: libcurl over the unix socket of a data directory, or a URL.
+ */
+#pragma once
+
+#include "base/id.h"
+#include "cli/cli.h"
+
+struct api;
+
+/*
+ * Finds a server: --url, else the socket in the data directory; with `may_start` and none there,
+ * starts `berth serve --idle-exit` in the background and waits until it is healthy.
+ */
+int api_connect(struct cli *cli, bool may_start, struct api **api, struct error *err);
+void api_close(struct api *api);
+static inline void api_closep(struct api **api)
+{
+	api_close(*api);
+}
+#define _cleanup_api_ _cleanup_(api_closep)
+
+/*
+ * One call. Errors of the server come back with their code and message; no server is
+ * ERR_UNAVAILABLE. *answer is a new reference; NULL in is fine.
+ */
+int api_call(struct api *api, const char *method, const char *path, const json_t *body,
+	     json_t **answer, struct error *err);
+/* Path from a format, each %s of it escaped as one segment. */
+int api_callf(struct api *api, const char *method, const json_t *body, json_t **answer,
+	      struct error *err, const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+/*
+ * A streamed answer. on_data returns false to stop. wake_fd (or -1): when it becomes readable
+ * on_wake is called; it returns false to stop. 0 at the stream's end or a stop, ERR_UNAVAILABLE
+ * when it broke.
+ */
+struct api_stream {
+	const char *method, *path, *accept;
+	const json_t *body;
+	bool (*on_data)(void *arg, const char *data, size_t len);
+	int wake_fd;
+	bool (*on_wake)(void *arg);
+	void *arg;
+};
+int api_stream(struct api *api, const struct api_stream *stream, struct error *err);
+
+/* The company the verb is about: --company, else "default", made on first use. Id into out. */
+int api_company(struct cli *cli, struct api *api, char out[ID_SIZE], struct error *err);
+/* An environment by name or id within the company; new reference. */
+int api_environment(struct api *api, const char *company_id, const char *name, json_t **out,
+		    struct error *err);
+/* An agent by name or id; new reference. */
+int api_agent(struct api *api, const char *company_id, const char *name, json_t **out,
+	      struct error *err);

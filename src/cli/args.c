@@ -1,0 +1,157 @@
+/*
+ * Parsing a command line against the verb's table of flags.
+ */
+#include "cli/args.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+const struct flag GLOBAL_FLAGS[] = {
+	{ "data", 0, "DIR", "data directory (or BERTH_DATA)", false },
+	{ "url", 0, "URL", "talk to this server (or BERTH_URL)", false },
+	{ "company", 0, "NAME", "company to work in (or BERTH_COMPANY); default: \"default\"",
+	  false },
+	{ "json", 0, NULL, "machine-readable output", false },
+	{ "quiet", 'q', NULL, "no progress and no timeline on stderr", false },
+	{ "help", 'h', NULL, "what this verb takes", false },
+	{ 0 },
+};
+
+static const struct flag *find_flag(const struct flag *table, const char *name, size_t len,
+				    char letter)
+{
+	for (; table && table->name; table++) {
+		if (letter ? table->letter == letter
+			   : strlen(table->name) == len && strncmp(table->name, name, len) == 0)
+			return table;
+	}
+	return NULL;
+}
+
+static const struct flag *lookup(const struct verb *verb, const char *name, size_t len, char letter)
+{
+	const struct flag *flag = find_flag(verb->flags, name, len, letter);
+
+	return flag ? flag : find_flag(GLOBAL_FLAGS, name, len, letter);
+}
+
+/* One word beginning with a dash. Returns how many words it took, or -1. */
+static int take_flag(struct args *args, char **argv, int left, struct error *err)
+{
+	const char *word = argv[0], *value = NULL, *equals = strchr(word, '=');
+	bool is_long = word[1] == '-';
+	const char *name = word + 2;
+	size_t len = is_long ? (equals ? (size_t)(equals - name) : strlen(name)) : 0;
+	const struct flag *flag = lookup(args->verb, name, len, is_long ? 0 : word[1]);
+	int used = 1;
+
+	if (!flag || (!is_long && word[2] && !flag->value))
+		return error_set(err, ERR_BAD_REQUEST, "unknown flag %s", word);
+	if (flag->value) {
+		if (is_long && equals)
+			value = equals + 1;
+		else if (!is_long && word[2])
+			value = word + 2;
+		else if (left > 1)
+			value = argv[1], used = 2;
+		else
+			return error_set(err, ERR_BAD_REQUEST, "--%s needs a value (%s)",
+					 flag->name, flag->value);
+	} else if (is_long && equals) {
+		return error_set(err, ERR_BAD_REQUEST, "--%s takes no value", flag->name);
+	}
+	if (args->flags == ARGS_MAX_FLAGS)
+		return error_set(err, ERR_BAD_REQUEST, "too many flags");
+	if (!flag->many && args_has(args, flag->name))
+		return error_set(err, ERR_BAD_REQUEST, "--%s was given twice", flag->name);
+	args->flag[args->flags] = flag;
+	args->value[args->flags++] = value;
+	return used;
+}
+
+int args_parse(struct args *args, const struct verb *verb, int argc, char **argv, struct error *err)
+{
+	int out = 0;
+
+	*args = (struct args){ .verb = verb, .positional = argv };
+	for (int i = 0; i < argc; i++) {
+		int used;
+
+		if (streq(argv[i], "--")) {
+			if (!verb->takes_command)
+				return error_set(err, ERR_BAD_REQUEST, "berth %s takes no command",
+						 verb->name);
+			args->command = argv + i + 1;
+			break;
+		}
+		if (argv[i][0] != '-' || !argv[i][1]) {
+			/* `berth run ls -l` as people type it: the first word begins the command.
+			 */
+			if (verb->takes_command && (size_t)out == verb->max_args) {
+				args->command = argv + i;
+				break;
+			}
+			argv[out++] = argv[i];
+			continue;
+		}
+		used = take_flag(args, argv + i, argc - i, err);
+		if (used < 0)
+			return -1;
+		i += used - 1;
+	}
+	args->positionals = (size_t)out;
+	if (args_has(args, "help"))
+		return 0;
+	if (args->positionals < verb->min_args)
+		return error_set(err, ERR_BAD_REQUEST, "berth %s needs %s", verb->name,
+				 verb->arguments);
+	if (args->positionals > verb->max_args)
+		return error_set(err, ERR_BAD_REQUEST, "berth %s does not take \"%s\"", verb->name,
+				 argv[verb->max_args]);
+	if (verb->takes_command && (!args->command || !args->command[0]))
+		return error_set(err, ERR_BAD_REQUEST, "berth %s needs a command: %s", verb->name,
+				 verb->arguments);
+	return 0;
+}
+
+const char *args_nth(const struct args *args, const char *flag, size_t n)
+{
+	for (size_t i = 0; i < args->flags; i++) {
+		if (streq(args->flag[i]->name, flag) && n-- == 0)
+			return args->value[i] ? args->value[i] : "";
+	}
+	return NULL;
+}
+
+const char *args_value(const struct args *args, const char *flag)
+{
+	return args_nth(args, flag, 0);
+}
+
+bool args_has(const struct args *args, const char *flag)
+{
+	return args_nth(args, flag, 0) != NULL;
+}
+
+bool args_int(const struct args *args, const char *flag, int64_t min, int64_t max, int64_t *out)
+{
+	const char *text = args_value(args, flag);
+
+	if (!text || parse_i64(text, min, max, out))
+		return true;
+	fprintf(stderr, "berth: --%s wants a number from %lld to %lld, not \"%s\"\n", flag,
+		(long long)min, (long long)max, text);
+	return false;
+}
+
+bool args_duration_ms(const struct args *args, const char *flag, int64_t *out)
+{
+	const char *text = args_value(args, flag);
+
+	if (!text || (parse_duration_ms(text, out) && *out > 0))
+		return true;
+	fprintf(stderr, "berth: --%s wants a duration like 90s, 10m or 2h, not \"%s\"\n", flag,
+		text);
+	return false;
+}

@@ -1,0 +1,88 @@
+/*
+ * The command line. A verb is one file with one `const struct verb` at its foot; adding one touches
+ * that file and the table in verbs.c. Verbs talk HTTP to a server and never open the database.
+ *
+ * Results go to stdout, progress and errors to stderr; --json gives the API's own objects.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "base/json.h"
+
+/* Exit codes, docker-like: the command's own code passes through verbatim. */
+enum {
+	EXIT_USAGE = 2,
+	EXIT_ALREADY_RUNNING = 3, /* serve: another server holds the data directory */
+	EXIT_TIMED_OUT = 124,
+	EXIT_BERTH = 125, /* Berth's own failure, where the command's codes pass through */
+	EXIT_INTERRUPTED = 130,
+};
+
+struct flag {
+	const char *name;  /* without dashes; NULL ends the table */
+	char letter;       /* 0: none */
+	const char *value; /* what the value is called in the help; NULL: a switch */
+	const char *summary;
+	bool many; /* may be given more than once */
+};
+
+#define ARGS_MAX_FLAGS 32
+struct args {
+	const struct verb *verb;
+	const struct flag *flag[ARGS_MAX_FLAGS]; /* as given, in order */
+	const char *value[ARGS_MAX_FLAGS];
+	size_t flags;
+	char *const *positional; /* NULL-terminated */
+	size_t positionals;
+	char *const *command; /* what stood behind `--`; NULL when there was none */
+};
+const char *args_value(const struct args *args, const char *flag); /* the last one given, or NULL */
+bool args_has(const struct args *args, const char *flag);
+/* Value of the nth use of a flag that may repeat; NULL past the last. */
+const char *args_nth(const struct args *args, const char *flag, size_t n);
+/* A number or duration given to a flag; false (with a message on stderr) when it is none. */
+bool args_int(const struct args *args, const char *flag, int64_t min, int64_t max, int64_t *out);
+bool args_duration_ms(const struct args *args, const char *flag, int64_t *out);
+
+struct cli {
+	char *data_path;
+	const char *url; /* NULL: the socket in the data directory */
+	const char *company;
+	bool json, quiet;
+	char *program; /* how to start this program again */
+};
+
+struct verb {
+	const char *name;      /* "env add": two words make a group */
+	const char *arguments; /* "NAME [-- CMD...]" */
+	const char *summary;
+	const char *help;          /* more lines, or NULL */
+	const struct flag *flags;  /* besides those every verb takes; NULL: none */
+	size_t min_args, max_args; /* positionals */
+	bool takes_command;        /* wants `-- CMD...` (or the command as further positionals) */
+	int usage_exit;            /* 0: EXIT_USAGE */
+	int (*run)(struct cli *cli, const struct args *args); /* the program's exit code */
+};
+extern const struct verb *const VERBS[]; /* NULL-terminated, in the order of the help */
+extern const struct flag GLOBAL_FLAGS[];
+
+int cli_main(int argc, char **argv);
+/* Prints "berth: message" (and the code with --json) and returns the exit code. */
+int cli_fail(const struct cli *cli, const struct error *err, int exit_code);
+void print_usage(FILE *to, const struct verb *verb);
+void print_help(FILE *to);
+
+/* Pretty JSON on stdout. */
+void print_json(const json_t *value);
+/*
+ * A table: `columns` is a NULL-terminated list of "HEADING=key" (dotted keys reach into objects);
+ * NULL values show as "-".
+ */
+void print_table(const json_t *rows, const char *const *columns);
+/* "KEY   value" lines of one object, keys as in print_table. */
+void print_fields(const json_t *object, const char *const *columns);
+/* Bytes from a place to a terminal: escape sequences that would act on it are kept from a tty table
+ * cell. */
+void print_cell(FILE *to, const char *text);

@@ -1,0 +1,231 @@
+/*
+ * `berth doctor`: named checks, each with what it found and, when it is bad, what to do.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "cli/api.h"
+#include "cli/verbs.h"
+
+enum verdict { GOOD, WORTH_KNOWING, BAD };
+static const char *const VERDICTS[] = { "ok", "note", "bad" };
+
+struct exam {
+	struct cli *cli;
+	struct api *api; /* NULL: no server */
+	json_t *health;  /* NULL: no server */
+	json_t *findings;
+	bool sick;
+};
+
+static void found(struct exam *e, const char *name, enum verdict verdict, const char *fix,
+		  const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+static void found(struct exam *e, const char *name, enum verdict verdict, const char *fix,
+		  const char *fmt, ...)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	json_t *finding = json_object();
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	json_put_str(finding, "check", name);
+	json_put_str(finding, "verdict", VERDICTS[verdict]);
+	json_put_str(finding, "message", buf_str(&text));
+	json_put_str(finding, "fix", verdict == GOOD ? NULL : fix);
+	json_array_append_new(e->findings, finding);
+	e->sick |= verdict == BAD;
+}
+
+static void check_data_directory(struct exam *e)
+{
+	const char *path = e->cli->data_path;
+	struct stat st;
+
+	if (stat(path, &st) < 0) {
+		if (errno == ENOENT)
+			found(e, "data directory", GOOD, NULL, "%s is made on first use", path);
+		else
+			found(e, "data directory", BAD,
+			      "choose another with --data, or mend its parents' modes", "%s: %s",
+			      path, strerror(errno));
+		return;
+	}
+	if (!S_ISDIR(st.st_mode) || access(path, R_OK | W_OK | X_OK) < 0)
+		found(e, "data directory", BAD, "choose another with --data",
+		      "%s cannot be written", path);
+	else if (st.st_mode & 077)
+		found(e, "data directory", BAD,
+		      "chmod 700 it: the API's socket and all output are inside",
+		      "%s is open to others (mode %o)", path, st.st_mode & 07777);
+	else
+		found(e, "data directory", GOOD, NULL, "%s", path);
+}
+
+static void check_disk(struct exam *e)
+{
+	_cleanup_close_ int fd = open(e->cli->data_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int64_t bytes = dir_free_bytes(fd >= 0 ? fd : AT_FDCWD);
+
+	if (bytes < 0)
+		return;
+	found(e, "disk",
+	      bytes < (64LL << 20)  ? BAD
+	      : bytes < (1LL << 30) ? WORTH_KNOWING
+				    : GOOD,
+	      "make room, or `berth prune` finished history", "%lld MiB free",
+	      (long long)(bytes >> 20));
+}
+
+static void check_server(struct exam *e)
+{
+	_cleanup_error_ struct error err = { 0 };
+	const char *version;
+
+	if (api_connect(e->cli, false, &e->api, &err) < 0) {
+		found(e, "server", WORTH_KNOWING,
+		      "`berth run` starts one by itself; `berth serve` in the "
+		      "foreground",
+		      "%s", err.message);
+		return;
+	}
+	if (api_call(e->api, "GET", "/api/health", NULL, &e->health, &err) < 0) {
+		found(e, "server", BAD, "look at its log", "%s", err.message);
+		return;
+	}
+	version = json_str(e->health, "version");
+	if (!version)
+		found(e, "server", BAD, "run as the server's user or as root",
+		      "it does not trust this user");
+	else if (!streq(version, BERTH_VERSION))
+		found(e, "server", WORTH_KNOWING, "restart the server",
+		      "it runs version %s, this is %s", version, BERTH_VERSION);
+	else
+		found(e, "server", GOOD, NULL, "version %s answers", version);
+}
+
+static void check_database(struct exam *e)
+{
+	json_t *database = json_object_at(e->health, "database");
+
+	if (!database)
+		return;
+	if (json_bool(database, "ok", false))
+		found(e, "database", GOOD, NULL, "%s", json_str(database, "engine"));
+	else
+		found(e, "database", BAD,
+		      "see the server's log; a copy is in backups/ of the data directory",
+		      "%s does not answer", json_str(database, "engine"));
+}
+
+static void check_clock(struct exam *e)
+{
+	int64_t drift = json_int(e->health, "clockDriftMs", 0);
+
+	if (!e->health)
+		return;
+	if (drift > -5000 && drift < 5000)
+		found(e, "clock", GOOD, NULL, "agrees with the server's");
+	else
+		found(e, "clock", WORTH_KNOWING,
+		      "restart the server when convenient: it keeps its own time "
+		      "until then",
+		      "the wall clock jumped by %lld s since the server started",
+		      (long long)(drift / 1000));
+}
+
+static void check_audit(struct exam *e)
+{
+	_cleanup_json_ json_t *answer = NULL;
+	const json_t *items;
+
+	if (!e->api || !json_str(e->health, "version") ||
+	    api_call(e->api, "GET", "/api/audit", NULL, &answer, NULL) < 0)
+		return;
+	items = json_is_array(answer) ? answer : json_object_get(answer, "items");
+	if (json_array_size(items) == 0)
+		found(e, "audit", GOOD, NULL, "nothing unexplained");
+	else
+		found(e, "audit", WORTH_KNOWING,
+		      "`berth audit` lists them; the sweep retries cleanup by itself",
+		      "%zu objects are not explained by a live place", json_array_size(items));
+}
+
+static void check_descriptors(struct exam *e)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	found(e, "open files", limit.rlim_max < 4096 ? WORTH_KNOWING : GOOD,
+	      "raise the hard limit (LimitNOFILE= in the service file)", "limit %llu, at most %llu",
+	      (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
+}
+
+static void check_kernel(struct exam *e)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	if (pidfd >= 0) {
+		close(pidfd);
+		found(e, "pidfd", GOOD, NULL, "processes can be named without races");
+	} else {
+		found(e, "pidfd", BAD, "Linux 5.3 or newer is needed", "%s", strerror(errno));
+	}
+	if (access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0 ||
+	    access("/sys/fs/cgroup/unified/cgroup.procs", F_OK) == 0)
+		found(e, "cgroup v2", GOOD, NULL, "mounted");
+	else
+		found(e, "cgroup v2", WORTH_KNOWING, "mount a cgroup2 tree", "not mounted");
+	if (access("/proc/self/ns/user", F_OK) == 0)
+		found(e, "user namespaces", GOOD, NULL, "the kernel has them");
+	else
+		found(e, "user namespaces", WORTH_KNOWING, "sandboxes will need them",
+		      "not available");
+}
+
+static void (*const CHECKS[])(struct exam *) = {
+	check_data_directory, check_disk,  check_server,      check_database,
+	check_clock,          check_audit, check_descriptors, check_kernel,
+};
+
+static int doctor(struct cli *cli, const struct args *args)
+{
+	_cleanup_json_ json_t *findings = json_array();
+	struct exam e = { .cli = cli, .findings = findings };
+	json_t *finding;
+	size_t i;
+
+	(void)args;
+	for (i = 0; i < ARRAY_SIZE(CHECKS); i++)
+		CHECKS[i](&e);
+	api_close(e.api);
+	json_decref(e.health);
+	if (cli->json) {
+		print_json(findings);
+		return e.sick ? 1 : 0;
+	}
+	json_array_foreach (findings, i, finding) {
+		printf("%-5s %-16s ", json_str(finding, "verdict"), json_str(finding, "check"));
+		print_cell(stdout, json_str(finding, "message"));
+		if (json_str(finding, "fix"))
+			printf("\n%23s-> %s", "", json_str(finding, "fix"));
+		putchar('\n');
+	}
+	return e.sick ? 1 : 0;
+}
+
+const struct verb VERB_DOCTOR = { .name = "doctor",
+				  .arguments = "",
+				  .run = doctor,
+				  .summary =
+					  "check this machine and the server, and name the fix" };

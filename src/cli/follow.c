@@ -1,0 +1,299 @@
+#include "cli/follow.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/text.h"
+
+#define LINE_MAX_BYTES (4u << 20)
+#define BACK_SECONDS 60
+
+/* Signal handlers can reach nothing but globals; this file is the command line's only one. */
+static volatile sig_atomic_t caught;
+static int caught_fd = -1;
+
+static void catch_signal(int number)
+{
+	(void)number;
+	caught++;
+	latch_set(caught_fd);
+}
+
+int signals_catch(void)
+{
+	struct sigaction action = { .sa_handler = catch_signal };
+
+	caught = 0;
+	caught_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (caught_fd < 0)
+		return -1;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	return caught_fd;
+}
+
+void signals_restore(void)
+{
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	if (caught_fd >= 0)
+		close(caught_fd);
+	caught_fd = -1;
+}
+
+int signals_count(void)
+{
+	return caught;
+}
+
+bool write_output(const json_t *event)
+{
+	const char *type = json_str(event, "type"), *data = json_str(event, "data");
+	_cleanup_buf_ struct buf raw = { 0 };
+	int fd = str_equal(type, "stderr") ? STDERR_FILENO : STDOUT_FILENO;
+
+	if (!data)
+		return true;
+	if (str_equal(json_str(event, "encoding"), "base64")) {
+		if (!base64_decode(&raw, data, strlen(data)))
+			return false;
+		return fd_write_all(fd, raw.data, raw.len, NULL) == 0;
+	}
+	return fd_write_all(fd, data, strlen(data), NULL) == 0;
+}
+
+/* ---- the stream of lines ---- */
+
+struct lines {
+	struct follow *f;
+	struct buf pending;
+	bool ended; /* the log's own end record came */
+	bool reader_gone;
+};
+
+static int64_t payload_bytes(const json_t *event)
+{
+	const char *data = json_str(event, "data");
+	size_t len = data ? strlen(data) : 0;
+
+	if (!str_equal(json_str(event, "encoding"), "base64"))
+		return (int64_t)len;
+	while (len > 0 && data[len - 1] == '=')
+		len--;
+	return (int64_t)(len * 3 / 4);
+}
+
+static void take_line(struct lines *l, const char *line, size_t len)
+{
+	_cleanup_json_ json_t *event = json_parse(line, len, NULL);
+	const char *type = json_str(event, "type");
+
+	if (!type || streq(type, "ping"))
+		return;
+	if (streq(type, "end")) {
+		l->ended = true;
+		return;
+	}
+	if (l->f->events) {
+		l->reader_gone = fd_write_all(STDOUT_FILENO, line, len, NULL) < 0 ||
+				 fd_write_all(STDOUT_FILENO, "\n", 1, NULL) < 0;
+	} else {
+		l->reader_gone = !write_output(event);
+	}
+	l->f->since = json_int(event, "offset", l->f->since) + payload_bytes(event);
+}
+
+static bool take_data(void *arg, const char *data, size_t len)
+{
+	struct lines *l = arg;
+	size_t used = 0;
+
+	if (l->pending.len + len > LINE_MAX_BYTES)
+		return false;
+	buf_append(&l->pending, data, len);
+	for (;;) {
+		char *newline = memchr(l->pending.data + used, '\n', l->pending.len - used);
+		size_t end;
+
+		if (!newline)
+			break;
+		end = (size_t)(newline - l->pending.data);
+		take_line(l, l->pending.data + used, end - used);
+		used = end + 1;
+		if (l->reader_gone)
+			return false;
+	}
+	buf_consume(&l->pending, used);
+	return true;
+}
+
+/* The first signal asks for the end, the second does not wait for it. */
+static bool take_signal(void *arg)
+{
+	struct lines *l = arg;
+	struct api *side = NULL;
+
+	latch_clear(caught_fd);
+	l->f->interrupted = true;
+	if (signals_count() > 1)
+		return false;
+	if (!l->f->cli->quiet)
+		fprintf(stderr, "berth: cancelling run %s (again to leave it behind)\n",
+			l->f->run_id);
+	/* The stream's own connection is busy. */
+	if (api_connect(l->f->cli, false, &side, NULL) == 0) {
+		_cleanup_json_ json_t *body = json_object();
+
+		api_callf(side, "POST", body, NULL, NULL, "/api/runs/%s/cancel", l->f->run_id);
+	}
+	api_close(side);
+	return true;
+}
+
+static void wait_a_moment(int wake_fd)
+{
+	struct pollfd p = { .fd = wake_fd, .events = POLLIN };
+
+	poll(&p, 1, 100);
+}
+
+/* One connection's worth. 0: the log has ended (or was not to be followed), 1: try again, -1. */
+static int follow_once(struct lines *l, int wake_fd, struct error *err)
+{
+	_cleanup_free_ char *path = xasprintf("/api/runs/%s/log?since=%lld&follow=%d", l->f->run_id,
+					      (long long)l->f->since, l->f->follow ? 1 : 0);
+	const struct api_stream stream = { .method = "GET",
+					   .path = path,
+					   .accept = "application/x-ndjson",
+					   .on_data = take_data,
+					   .wake_fd = wake_fd,
+					   .on_wake = take_signal,
+					   .arg = l };
+
+	buf_reset(&l->pending);
+	if (api_stream(l->f->api, &stream, err) < 0)
+		return err->code == ERR_UNAVAILABLE || err->code == ERR_NOT_FOUND ? 1 : -1;
+	if (l->ended || l->reader_gone || !l->f->follow)
+		return 0;
+	if (l->f->interrupted && signals_count() > 1)
+		return 0;
+	return 1;
+}
+
+/* The run with its timings, which are written just after its end. */
+static int fetch_end(struct follow *f, struct error *err)
+{
+	for (int tries = 0;; tries++) {
+		json_decref(f->run);
+		f->run = NULL;
+		if (api_callf(f->api, "GET", NULL, &f->run, err, "/api/runs/%s", f->run_id) < 0)
+			return -1;
+		if (json_object_size(json_object_at(f->run, "timings")) > 0 || tries == 50)
+			return 0;
+		wait_a_moment(-1);
+	}
+}
+
+static int reconnect(struct follow *f, int wake_fd, struct error *err)
+{
+	for (int tries = 0; tries < BACK_SECONDS * 10; tries++) {
+		struct api *fresh = NULL;
+
+		error_clear(err);
+		if (api_connect(f->cli, !f->cli->url, &fresh, err) == 0) {
+			api_close(f->api);
+			f->api = fresh;
+			return 0;
+		}
+		if (signals_count() > 1)
+			break;
+		wait_a_moment(wake_fd);
+	}
+	return -1;
+}
+
+int follow_run(struct follow *f, struct error *err)
+{
+	struct lines l = { .f = f };
+	int wake_fd = f->cancel_on_signal ? signals_catch() : -1, more;
+
+	while ((more = follow_once(&l, wake_fd, err)) > 0) {
+		if (err->code == ERR_NOT_FOUND) {
+			/* Queued: there is no log yet. Or there never was such a run. */
+			error_clear(err);
+			if (api_callf(f->api, "GET", NULL, NULL, err, "/api/runs/%s", f->run_id) <
+			    0) {
+				more = -1;
+				break;
+			}
+			if (!f->follow) {
+				more = 0;
+				break;
+			}
+			wait_a_moment(wake_fd);
+			continue;
+		}
+		if (reconnect(f, wake_fd, err) < 0) {
+			more = -1;
+			break;
+		}
+	}
+	if (more == 0 && f->follow && !(f->interrupted && signals_count() > 1))
+		more = fetch_end(f, err);
+	if (f->cancel_on_signal)
+		signals_restore();
+	buf_free(&l.pending);
+	return more < 0 ? -1 : 0;
+}
+
+/* ---- the end, in a shell's words ---- */
+
+static int signal_number(const char *name)
+{
+	for (int i = 1; i < NSIG; i++) {
+		const char *abbreviation = sigabbrev_np(i);
+
+		if (abbreviation && str_starts(name, "SIG") && streq(name + 3, abbreviation))
+			return i;
+	}
+	return 0;
+}
+
+int exit_code_of(const json_t *run)
+{
+	const char *status = json_str(run, "status"), *signal_name = json_str(run, "signal");
+
+	if (str_equal(status, "timed_out") || str_equal(json_str(run, "reason"), "timeout"))
+		return EXIT_TIMED_OUT;
+	if (str_equal(status, "cancelled") || str_equal(json_str(run, "reason"), "cancelled"))
+		return EXIT_INTERRUPTED;
+	if (json_is_integer(json_object_get(run, "exitCode")))
+		return (int)(json_int(run, "exitCode", 0) & 255);
+	if (signal_name && signal_number(signal_name))
+		return 128 + signal_number(signal_name);
+	return str_equal(status, "succeeded") ? 0 : EXIT_BERTH;
+}
+
+static void duration(const json_t *timings, const char *key, char *out, size_t size)
+{
+	format_duration(json_int(timings, key, 0), out, size);
+}
+
+void print_timeline(const json_t *run)
+{
+	const json_t *t = json_object_at(run, "timings");
+	char acquired[32], ran[32], released[32];
+
+	if (!t || json_object_size(t) == 0)
+		return;
+	duration(t, "acquiredMs", acquired, sizeof(acquired));
+	duration(t, "executedMs", ran, sizeof(ran));
+	duration(t, "releasedMs", released, sizeof(released));
+	fprintf(stderr, "berth: acquired %s · ran %s · released %s · run %s %s\n", acquired, ran,
+		released, json_str(run, "id"), json_str(run, "status"));
+}

@@ -1,0 +1,180 @@
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "cli/follow.h"
+#include "cli/verbs.h"
+
+#define STDIN_MAX (1u << 20)
+
+static const struct flag FLAGS[] = {
+	{ "env", 0, "NAME", "environment to run in; default: what the agent says, else Local",
+	  false },
+	{ "agent", 0, "NAME", "on behalf of this agent", false },
+	{ "timeout", 0, "TIME", "end the whole process tree after this long (10m)", false },
+	{ "cwd", 0, "DIR", "working directory; default on this host: the current one", false },
+	{ "set", 'e', "K=V", "environment variable for the command", true },
+	{ "stdin", 'i', NULL, "send this program's standard input (at most 1 MiB)", false },
+	{ "detach", 'd', NULL, "print the run's id and return", false },
+	{ 0 },
+};
+
+static int put_variables(const struct args *args, json_t *body, struct error *err)
+{
+	json_t *env = json_object();
+	const char *pair;
+
+	json_put_new(body, "env", env);
+	for (size_t i = 0; (pair = args_nth(args, "set", i)); i++) {
+		const char *equals = strchr(pair, '=');
+		_cleanup_free_ char *key = NULL;
+
+		if (!equals || equals == pair)
+			return error_set(err, ERR_BAD_REQUEST, "-e wants NAME=value, not \"%s\"",
+					 pair);
+		key = xstrndup(pair, (size_t)(equals - pair));
+		json_put_str(env, key, equals + 1);
+	}
+	return 0;
+}
+
+int put_stdin(json_t *body, struct error *err)
+{
+	_cleanup_buf_ struct buf raw = { 0 }, encoded = { 0 };
+
+	if (fd_read_all(STDIN_FILENO, &raw, STDIN_MAX, err) < 0)
+		return error_wrap(err, "standard input");
+	base64_encode(&encoded, buf_str(&raw), raw.len);
+	json_put_str(body, "stdin", buf_str(&encoded));
+	json_put_str(body, "stdinEncoding", "base64");
+	return 0;
+}
+
+/* Where it runs decides what the working directory means: on this host, where the caller stands. */
+static int put_place(struct api *api, const char *company_id, const struct args *args, json_t *body,
+		     struct error *err)
+{
+	_cleanup_json_ json_t *environment = NULL, *agent = NULL;
+	const char *name = args_value(args, "env"), *cwd = args_value(args, "cwd");
+	bool local = !name && !args_has(args, "agent");
+
+	if (name) {
+		if (api_environment(api, company_id, name, &environment, err) < 0)
+			return -1;
+		json_put_str(body, "environmentId", json_str(environment, "id"));
+		local = str_equal(json_str(environment, "driver"), "local");
+	}
+	if (args_has(args, "agent")) {
+		if (api_agent(api, company_id, args_value(args, "agent"), &agent, err) < 0)
+			return -1;
+		json_put_str(body, "agentId", json_str(agent, "id"));
+	}
+	if (cwd && cwd[0] == '/') {
+		json_put_str(body, "cwd", cwd);
+	} else if (cwd || local) {
+		_cleanup_free_ char *here =
+			local ? (cwd ? realpath(cwd, NULL) : getcwd(NULL, 0)) : NULL;
+
+		if (!here && local)
+			return error_errno(err, errno, "working directory \"%s\"", cwd ? cwd : ".");
+		if (!here)
+			return error_set(err, ERR_BAD_REQUEST,
+					 "--cwd must be absolute in a sandbox");
+		json_put_str(body, "cwd", here);
+	}
+	return 0;
+}
+
+static int submit(struct cli *cli, struct api *api, const struct args *args, json_t **run,
+		  struct error *err)
+{
+	_cleanup_json_ json_t *body = json_object();
+	char company_id[ID_SIZE];
+	int64_t timeout_ms = 0;
+
+	if (!args_duration_ms(args, "timeout", &timeout_ms))
+		return error_set(err, ERR_BAD_REQUEST, "--timeout is not a duration");
+	if (api_company(cli, api, company_id, err) < 0)
+		return -1;
+	json_put_new(body, "command", json_from_strv(args->command));
+	if (timeout_ms > 0)
+		json_put_int(body, "timeoutMs", timeout_ms);
+	if (put_variables(args, body, err) < 0 || put_place(api, company_id, args, body, err) < 0 ||
+	    (args_has(args, "stdin") && put_stdin(body, err) < 0))
+		return -1;
+	return api_callf(api, "POST", body, run, err, "/api/companies/%s/runs", company_id);
+}
+
+static int finish(struct cli *cli, struct follow *f)
+{
+	_cleanup_json_ json_t *run = f->run;
+
+	if (!run) {
+		fprintf(stderr, "berth: left run %s behind; `berth logs -f %s` follows it\n",
+			f->run_id, f->run_id);
+		return EXIT_INTERRUPTED;
+	}
+	if (cli->json) {
+		_cleanup_free_ char *text = json_text(run);
+
+		puts(text);
+	}
+	/* A command that said why it failed needs no second voice. */
+	if (!cli->json && !json_is_integer(json_object_get(run, "exitCode")) &&
+	    json_str(run, "error")) {
+		fputs("berth: ", stderr);
+		print_cell(stderr, json_str(run, "error"));
+		fputc('\n', stderr);
+	} else if (!cli->json &&
+		   str_starts(json_str(run, "errorCode") ? json_str(run, "errorCode") : "",
+			      "command_not")) {
+		fprintf(stderr, "berth: %s\n", json_str(run, "error"));
+	}
+	if (!cli->quiet)
+		print_timeline(run);
+	return exit_code_of(run);
+}
+
+static int run_verb(struct cli *cli, const struct args *args)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *run = NULL;
+	struct follow f = {
+		.cli = cli, .follow = true, .events = cli->json, .cancel_on_signal = true
+	};
+	int code;
+
+	if (api_connect(cli, true, &f.api, &err) < 0)
+		return cli_fail(cli, &err, EXIT_BERTH);
+	if (submit(cli, f.api, args, &run, &err) < 0) {
+		code = cli_fail(cli, &err, EXIT_BERTH);
+	} else if (args_has(args, "detach")) {
+		if (cli->json)
+			print_json(run);
+		else
+			puts(json_str(run, "id"));
+		code = 0;
+	} else {
+		f.run_id = json_str(run, "id");
+		code = follow_run(&f, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH) : finish(cli, &f);
+	}
+	api_close(f.api);
+	return code;
+}
+
+const struct verb VERB_RUN = {
+	.name = "run",
+	.arguments = "-- CMD...",
+	.summary = "run a command in a leased place and follow it to its end",
+	.help = "Needs no set-up: with no server it starts one in the background. The exit code is "
+		"the\n"
+		"command's own; 124 it timed out, 125 Berth itself failed, 126 and 127 as a shell, "
+		"128+n\n"
+		"signal n. Ctrl-C cancels the run; a second one leaves it behind.",
+	.flags = FLAGS,
+	.takes_command = true,
+	.usage_exit = EXIT_BERTH,
+	.run = run_verb,
+};

@@ -1,0 +1,134 @@
+#include "base/text.h"
+#include "cli/follow.h"
+#include "cli/verbs.h"
+
+static const char *const COLUMNS[] = { "ID=id",           "STATUS=status",
+				       "EXIT=exitCode",   "CREATED=createdAt",
+				       "COMMAND=command", NULL };
+
+static int runs_verb(struct cli *cli, const struct args *args)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *page = NULL;
+	_cleanup_api_ struct api *api = NULL;
+	_cleanup_buf_ struct buf path = { 0 };
+	char company_id[ID_SIZE];
+	int64_t limit = 20;
+
+	if (!args_int(args, "limit", 1, 500, &limit))
+		return EXIT_USAGE;
+	if (api_connect(cli, true, &api, &err) < 0 || api_company(cli, api, company_id, &err) < 0)
+		return cli_fail(cli, &err, 1);
+	buf_printf(&path, "/api/companies/%s/runs?limit=%lld", company_id, (long long)limit);
+	if (args_has(args, "status"))
+		buf_printf(&path, "&status=%s", args_value(args, "status"));
+	if (args_has(args, "cursor"))
+		buf_printf(&path, "&cursor=%s", args_value(args, "cursor"));
+	if (api_call(api, "GET", buf_str(&path), NULL, &page, &err) < 0)
+		return cli_fail(cli, &err, 1);
+	if (cli->json) {
+		print_json(page);
+		return 0;
+	}
+	print_table(json_object_get(page, "items"), COLUMNS);
+	if (json_str(page, "nextCursor") && !cli->quiet)
+		fprintf(stderr, "berth: more with --cursor %s\n", json_str(page, "nextCursor"));
+	return 0;
+}
+
+static int logs_verb(struct cli *cli, const struct args *args)
+{
+	_cleanup_error_ struct error err = { 0 };
+	struct follow f = { .cli = cli,
+			    .run_id = args->positional[0],
+			    .follow = args_has(args, "follow"),
+			    .events = cli->json };
+	int code = 0;
+
+	if (!args_int(args, "since", 0, INT64_MAX, &f.since))
+		return EXIT_USAGE;
+	if (api_connect(cli, false, &f.api, &err) < 0 || follow_run(&f, &err) < 0)
+		code = cli_fail(cli, &err, 1);
+	json_decref(f.run);
+	api_close(f.api);
+	return code;
+}
+
+/* POST without a body to a run, and the run that comes back. */
+static int post(struct cli *cli, const char *id, const char *format, struct error *err,
+		json_t **run)
+{
+	_cleanup_json_ json_t *body = json_object();
+	_cleanup_api_ struct api *api = NULL;
+	_cleanup_free_ char *path = xasprintf("/api/runs/%s/%s", id, format);
+
+	if (api_connect(cli, false, &api, err) < 0)
+		return -1;
+	return api_call(api, "POST", path, body, run, err);
+}
+
+static int cancel_verb(struct cli *cli, const struct args *args)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *run = NULL;
+
+	if (post(cli, args->positional[0], "cancel", &err, &run) < 0)
+		return cli_fail(cli, &err, 1);
+	if (cli->json)
+		print_json(run);
+	else if (!cli->quiet)
+		fprintf(stderr, "berth: run %s is %s\n", args->positional[0],
+			json_str(run, "finishedAt") ? json_str(run, "status") : "being cancelled");
+	return 0;
+}
+
+static int retry_verb(struct cli *cli, const struct args *args)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *run = NULL;
+
+	if (post(cli, args->positional[0], "retry", &err, &run) < 0)
+		return cli_fail(cli, &err, 1);
+	if (cli->json)
+		print_json(run);
+	else
+		puts(json_str(run, "id"));
+	return 0;
+}
+
+static const struct flag RUNS_FLAGS[] = {
+	{ "status", 0, "NAME", "queued, running, succeeded, failed, cancelled, timed_out", false },
+	{ "limit", 0, "N", "at most this many (20)", false },
+	{ "cursor", 0, "CURSOR", "go on where an earlier list ended", false },
+	{ 0 },
+};
+static const struct flag LOGS_FLAGS[] = {
+	{ "follow", 'f', NULL, "until the run has ended", false },
+	{ "since", 0, "BYTES", "begin at this offset", false },
+	{ 0 },
+};
+
+const struct verb VERB_RUNS = { .name = "runs",
+				.arguments = "",
+				.flags = RUNS_FLAGS,
+				.summary = "list runs, newest first",
+				.run = runs_verb };
+const struct verb VERB_LOGS = { .name = "logs",
+				.arguments = "RUN",
+				.flags = LOGS_FLAGS,
+				.min_args = 1,
+				.max_args = 1,
+				.summary = "output of a run",
+				.run = logs_verb };
+const struct verb VERB_CANCEL = { .name = "cancel",
+				  .arguments = "RUN",
+				  .min_args = 1,
+				  .max_args = 1,
+				  .summary = "end a run and its whole process tree",
+				  .run = cancel_verb };
+const struct verb VERB_RETRY = { .name = "retry",
+				 .arguments = "RUN",
+				 .min_args = 1,
+				 .max_args = 1,
+				 .summary = "the same again, as a new run; prints its id",
+				 .run = retry_verb };

@@ -1,0 +1,64 @@
+#include <string.h>
+
+#include "api/server.h"
+#include "base/log.h"
+#include "cli/verbs.h"
+
+static const struct flag FLAGS[] = {
+	{ "listen", 0, "ADDR:PORT", "also listen on TCP (127.0.0.1:7411; port 0 picks one)",
+	  false },
+	{ "socket", 0, "PATH", "unix socket; default: berth.sock in the data directory", false },
+	{ "database", 0, "URL", "postgres://... instead of the embedded database", false },
+	{ "allow-fake", 0, NULL, "environments may use the fake provider (tests)", false },
+	{ "idle-exit", 0, NULL, "end when nothing runs and nobody has asked for a minute", false },
+	{ "drain", 0, NULL, "on SIGTERM wait for running runs to end", false },
+	{ "retention", 0, "TIME", "drop finished history older than this (30d)", false },
+	{ "verbose", 'v', NULL, "log every request", false },
+	{ 0 },
+};
+
+static int serve(struct cli *cli, const struct args *args)
+{
+	_cleanup_error_ struct error err = { 0 };
+	struct server_options options = {
+		.data_path = cli->data_path,
+		.listen = args_value(args, "listen"),
+		.socket_path = args_value(args, "socket"),
+		.database_url = args_value(args, "database"),
+		.allow_fake = args_has(args, "allow-fake"),
+		.idle_exit = args_has(args, "idle-exit"),
+		.drain = args_has(args, "drain"),
+	};
+	struct server *server;
+	int code = 0;
+
+	if (!args_duration_ms(args, "retention", &options.retention_ms))
+		return EXIT_USAGE;
+	if (cli->url)
+		return fprintf(stderr,
+			       "berth: serve takes no --url; --listen says where to listen\n"),
+		       EXIT_USAGE;
+	log_set_level(args_has(args, "verbose") ? LOG_DEBUG_ : cli->quiet ? LOG_WARN_ : LOG_INFO_);
+	if (server_start(&options, &server, &err) < 0) {
+		log_error("cannot start: %s", err.message);
+		return err.code == ERR_LOCKED ? EXIT_ALREADY_RUNNING : 1;
+	}
+	if (server_run(server, &err) < 0) {
+		log_error("stopped: %s", err.message);
+		code = 1;
+	}
+	server_free(server);
+	return code;
+}
+
+const struct verb VERB_SERVE = {
+	.name = "serve",
+	.arguments = "",
+	.summary = "run the server in the foreground",
+	.help = "One server per data directory; a second one says who holds it and exits 3. The "
+		"API is on\n"
+		"the unix socket for the server's own user and root, and on loopback TCP with "
+		"--listen.",
+	.flags = FLAGS,
+	.run = serve,
+};

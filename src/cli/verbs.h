@@ -1,0 +1,18 @@
+/*
+ * Every verb, each defined in the file named after it; and the few things two verbs share.
+ */
+#pragma once
+
+#include "cli/cli.h"
+
+extern const struct verb VERB_SERVE, VERB_RUN, VERB_EXEC;
+extern const struct verb VERB_ENV_ADD, VERB_ENV_LS, VERB_ENV_SHOW, VERB_ENV_RM, VERB_ENV_PROBE;
+extern const struct verb VERB_LEASE_ACQUIRE, VERB_LEASE_LS, VERB_LEASE_SHOW, VERB_LEASE_RENEW,
+	VERB_LEASE_RELEASE;
+extern const struct verb VERB_RUNS, VERB_LOGS, VERB_CANCEL, VERB_RETRY;
+extern const struct verb VERB_COMPANY_LS, VERB_COMPANY_ADD, VERB_AGENT_LS, VERB_AGENT_ADD;
+extern const struct verb VERB_AUDIT, VERB_DOCTOR, VERB_PRUNE, VERB_BACKUP, VERB_VERSION,
+	VERB_FAULTS;
+
+/* This program's standard input into the body's stdin. */
+int put_stdin(json_t *body, struct error *err);
