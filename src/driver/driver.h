@@ -70,8 +70,10 @@ struct driver {
 	int (*release)(struct driver_host *host, const struct place *place, const char *status,
 		       struct error *err);
 	int (*destroy)(struct driver_host *host, const struct place *place, struct error *err);
-	/* Every ref the driver knows to exist for one provider; for reconcile. NULL: not
-	 * discoverable. */
+	/*
+	 * Every ref the driver knows to exist for one provider; for reconcile. 1 listed, 0 this
+	 * provider has no list. NULL: none of them has.
+	 */
 	int (*inventory)(struct driver_host *host, const char *provider,
 			 struct provider_inventory *out, struct error *err);
 	int (*realize)(struct driver_host *host, const struct place *place, const char *lease_id,

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/path.h"
@@ -267,7 +268,8 @@ static int make_place(struct fake *fake, const char *ref, const struct provider_
 		json_put_new(faults, "inventory", json_deep_copy(inventory));
 		json_put_new(place, "faults", faults);
 	}
-	if (fake_journal_add(fake->journal, ref, place, err) < 0)
+	if (fake_journal_add(fake->journal, ref, place, err) < 0 ||
+	    FAULT_HERE("fake.acquire.listed", err) < 0)
 		return -1;
 	return make_directory(fake, ref, err);
 }
@@ -277,7 +279,8 @@ static int remove_place(struct fake *fake, const char *ref, struct error *err)
 	char dir[PLACE_DIR_SIZE];
 
 	place_dir(ref, "", dir);
-	if (dir_remove_tree(fake->dirfd, dir, err) < 0)
+	if (dir_remove_tree(fake->dirfd, dir, err) < 0 ||
+	    FAULT_HERE("fake.destroy.emptied", err) < 0)
 		return -1;
 	return fake_journal_remove(fake->journal, ref, err);
 }

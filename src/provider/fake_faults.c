@@ -134,7 +134,7 @@ static void wait_until(const struct fake_call *call, int64_t ms)
 	while (left > 0 && real < real_end) {
 		struct timespec nap = { .tv_nsec = MIN_OF(left, NAP_MS) * 1000000 };
 
-		clock_nanosleep(CLOCK_BOOTTIME, 0, &nap, NULL);
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
 		left = ms - (clock_mono(call->clock) - call->started);
 		real = real_ms();
 	}

@@ -85,8 +85,15 @@ static json_t *count_record(const char *key, int64_t n)
 
 static int open_file(struct fake_journal *j, struct error *err)
 {
-	int fd = openat(j->dirfd, JOURNAL_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC, fd = openat(j->dirfd, JOURNAL_NAME, flags);
 
+	if (fd < 0 && errno == ENOENT) {
+		fd = openat(j->dirfd, JOURNAL_NAME, flags | O_CREAT, 0600);
+		if (fd >= 0 && dir_sync(j->dirfd, err) < 0) {
+			close(fd);
+			return -1;
+		}
+	}
 	if (fd < 0)
 		return error_errno(err, errno, "open %s of the fake provider", JOURNAL_NAME);
 	close_fdp(&j->fd);
@@ -168,7 +175,7 @@ static int load(struct fake_journal *j, struct error *err)
 		return -1;
 	j->compact_at = COMPACT_BYTES;
 	compact_if_large(j);
-	return dir_sync(j->dirfd, err);
+	return 0;
 }
 
 int fake_journal_open(int dirfd, struct fake_journal **journal, struct error *err)

@@ -82,6 +82,22 @@ struct executor *provider_host_executor(const struct provider_host *host)
 	return host->executor;
 }
 
+/* A new directory is as durable as what will be kept in it. */
+static int open_or_make(int parent, const char *name, int *dirfd, struct error *err)
+{
+	_cleanup_error_ struct error missing = { 0 };
+
+	if (dir_open(parent, name, dirfd, &missing) == 0)
+		return 0;
+	if (missing.errnum != ENOENT) {
+		error_move(err, &missing);
+		return -1;
+	}
+	if (dir_make(parent, name, 0700, err) < 0 || dir_sync(parent, err) < 0)
+		return -1;
+	return dir_open(parent, name, dirfd, err);
+}
+
 static struct corner *corner_of(struct provider_host *host, const char *key, struct error *err)
 {
 	_cleanup_close_ int dirfd = -1;
@@ -98,8 +114,7 @@ static struct corner *corner_of(struct provider_host *host, const char *key, str
 		error_set(err, ERR_INTERNAL, "more than %d providers keep state", MAX_PROVIDERS);
 		return NULL;
 	}
-	if (dir_make(host->state_dirfd, key, 0700, err) < 0 ||
-	    dir_open(host->state_dirfd, key, &dirfd, err) < 0) {
+	if (open_or_make(host->state_dirfd, key, &dirfd, err) < 0) {
 		error_wrap(err, "directory of sandbox provider \"%s\"", key);
 		return NULL;
 	}

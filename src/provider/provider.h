@@ -44,7 +44,7 @@ struct provider_inventory {
 	char **refs; /* NULL-terminated */
 };
 
-struct provider_host; /* what providers are given; see registry.c */
+struct provider_host; /* what providers are given; see host.c */
 
 struct provider {
 	const char *key;
@@ -100,7 +100,10 @@ void provider_host_free(struct provider_host *host);
 bool provider_host_allows_fake(const struct provider_host *host);
 struct clock *provider_host_clock(const struct provider_host *host);
 struct executor *provider_host_executor(const struct provider_host *host);
-/* A directory of the provider's own below state_dirfd, made on first use; borrowed fd. */
+/*
+ * A directory of the provider's own below state_dirfd, made on first use. The fd is borrowed; the
+ * path, if asked for, is allocated.
+ */
 int provider_host_dir(struct provider_host *host, const char *key, int *dirfd, char **path,
 		      struct error *err);
 

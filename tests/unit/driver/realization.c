@@ -119,11 +119,9 @@ static void a_workspace_nobody_named_is_the_root(void **state)
 {
 	struct place_workspace workspace = { 0 };
 	_cleanup_free_ char *local = NULL, *sandbox = NULL;
-	_cleanup_json_ json_t *a =
-		record_of(*state, DRIVER_LOCAL, "local", "{}", &workspace, &local);
-	_cleanup_json_ json_t *b =
-		record_of(*state, DRIVER_SANDBOX, "fake", "{}", &workspace, &sandbox);
 
+	json_decref(record_of(*state, DRIVER_LOCAL, "local", "{}", &workspace, &local));
+	json_decref(record_of(*state, DRIVER_SANDBOX, "fake", "{}", &workspace, &sandbox));
 	assert_string_equal(local, "/");
 	assert_string_equal(sandbox, "/");
 }

@@ -1,12 +1,28 @@
 #include "../base/tempdir.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include "base/fd.h"
 #include "base/text.h"
 #include "provider/fake_journal.h"
 
 #define THREADS 8
 #define ROUNDS 40
+
+/* In place of libc's, so that a disk can fail at the one moment that matters. */
+static bool disk_fails;
+
+int fdatasync(int fd)
+{
+	if (disk_fails) {
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_fdatasync, fd);
+}
 
 static struct fake_journal *open_journal(struct tempdir *t)
 {
@@ -89,10 +105,14 @@ static void a_torn_last_line_is_cut_wherever_it_is_torn(void **state)
 	for (size_t cut = 1; cut <= strlen(line); cut++) {
 		_cleanup_free_ char *part = xstrndup(line, cut);
 		struct fake_journal *journal = open_journal(t);
+		struct stat before, after;
 
 		fake_journal_free(journal);
+		assert_int_equal(fstatat(t->fd, "journal.jsonl", &before, 0), 0);
 		append_raw(t, part);
 		journal = open_journal(t);
+		assert_int_equal(fstatat(t->fd, "journal.jsonl", &after, 0), 0);
+		assert_int_equal(before.st_size, after.st_size);
 		assert_false(has(journal, "torn"));
 		/* What comes behind the cut must be readable too. */
 		add(journal, "after");
@@ -144,6 +164,66 @@ static void a_journal_that_is_mostly_history_is_written_anew(void **state)
 	assert_true(has(journal, "new"));
 	assert_int_equal(count_places(journal), 2);
 	assert_int_equal(fake_journal_count(journal, "k", NULL), 42);
+	fake_journal_free(journal);
+}
+
+static int try_add(struct fake_journal *journal, const char *ref, struct error *err)
+{
+	_cleanup_json_ json_t *place = json_object();
+
+	json_put_str(place, "image", ref);
+	return fake_journal_add(journal, ref, place, err);
+}
+
+static void a_line_whose_fsync_failed_never_was(void **state)
+{
+	struct tempdir *t = *state;
+	struct fake_journal *journal = open_journal(t);
+	_cleanup_error_ struct error err = { 0 };
+
+	add(journal, "kept");
+	disk_fails = true;
+	assert_int_equal(try_add(journal, "lost", &err), -1);
+	assert_int_equal(fake_journal_remove(journal, "kept", NULL), -1);
+	disk_fails = false;
+	assert_int_equal(err.code, ERR_IO);
+	assert_false(has(journal, "lost"));
+	assert_true(has(journal, "kept"));
+	add(journal, "next");
+	fake_journal_free(journal);
+	journal = open_journal(t);
+	assert_false(has(journal, "lost"));
+	assert_true(has(journal, "kept"));
+	assert_true(has(journal, "next"));
+	fake_journal_free(journal);
+}
+
+static void half_a_line_on_a_full_disk_never_was(void **state)
+{
+	struct tempdir *t = *state;
+	struct fake_journal *journal = open_journal(t);
+	struct rlimit limit, small;
+	struct stat st;
+
+	add(journal, "kept");
+	assert_int_equal(fstatat(t->fd, "journal.jsonl", &st, 0), 0);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	small = limit;
+	small.rlim_cur = (rlim_t)st.st_size + 10;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+
+	int r = try_add(journal, "a-longer-name-that-does-not-fit", NULL);
+
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	assert_int_equal(r, -1);
+	assert_int_equal(count_places(journal), 1);
+	add(journal, "s");
+	fake_journal_free(journal);
+	journal = open_journal(t);
+	assert_true(has(journal, "kept"));
+	assert_true(has(journal, "s"));
+	assert_int_equal(count_places(journal), 2);
 	fake_journal_free(journal);
 }
 
@@ -201,6 +281,8 @@ int main(void)
 		with_tempdir(a_torn_last_line_is_cut_wherever_it_is_torn),
 		with_tempdir(damage_in_the_middle_is_refused_and_left_alone),
 		with_tempdir(a_journal_that_is_mostly_history_is_written_anew),
+		with_tempdir(a_line_whose_fsync_failed_never_was),
+		with_tempdir(half_a_line_on_a_full_disk_never_was),
 		with_tempdir(threads_that_write_at_once_lose_nothing),
 	};
 

@@ -1,6 +1,7 @@
 #include "places.h"
 
 #include <unistd.h>
+#include "base/fault.h"
 
 #define ONCE "{\"provider\":\"fake\",\"image\":\"debian:12\",\"reuseLease\":false}"
 #define REUSE "{\"provider\":\"fake\",\"image\":\"debian:12\",\"reuseLease\":true}"
@@ -164,6 +165,29 @@ static void destroy_leaves_nothing_and_may_be_repeated(void **state)
 	assert_false(path_exists(workspace));
 	assert_int_equal(listed(p, lease.ref), 0);
 	assert_int_equal(provider_destroy(p->providers, config, "sandbox://fake/never", NULL), 0);
+}
+
+static void a_crash_between_inventory_and_directory_can_be_cleaned_up(void **state)
+{
+	struct places *p = *state;
+	_cleanup_json_ json_t *config = J(ONCE);
+	struct provider_request request = request_of(config);
+	_cleanup_free_ char *ref = PROVIDER_FAKE.ref(&request);
+	_cleanup_(provider_lease_clear) struct provider_lease lease = { 0 };
+
+	assert_int_equal(fault_init("fake.acquire.listed:error", NULL), 0);
+	assert_int_equal(provider_acquire(p->providers, &request, &lease, NULL), -1);
+	places_restart(p);
+	assert_int_equal(listed(p, ref), 1);
+	assert_int_equal(provider_resume(p->providers, &request, ref, &lease, NULL), 0);
+
+	assert_int_equal(fault_init("fake.destroy.emptied:error", NULL), 0);
+	assert_int_equal(provider_destroy(p->providers, config, ref, NULL), -1);
+	places_restart(p);
+	assert_int_equal(listed(p, ref), 1);
+	assert_int_equal(fault_init(NULL, NULL), 0);
+	assert_int_equal(provider_destroy(p->providers, config, ref, NULL), 0);
+	assert_int_equal(listed(p, ref), 0);
 }
 
 static void what_is_gone_cannot_be_resumed(void **state)
@@ -331,6 +355,7 @@ int main(void)
 		places_test(a_place_of_another_image_is_not_handed_out_under_its_name),
 		places_test(release_keeps_the_files_of_a_reusable_place_only),
 		places_test(destroy_leaves_nothing_and_may_be_repeated),
+		places_test(a_crash_between_inventory_and_directory_can_be_cleaned_up),
 		places_test(what_is_gone_cannot_be_resumed),
 		places_test(commands_run_in_the_directory_of_the_place),
 		places_test(a_command_in_a_place_that_is_gone_says_the_lease_is_lost),

@@ -231,10 +231,29 @@ static void a_lease_without_an_id_or_not_made_for_reuse_is_never_found(void **st
 	assert_null(provider_find_reusable(NULL, leases, ARRAY_SIZE(leases)));
 }
 
+static void a_provider_has_a_directory_of_its_own(void **state)
+{
+	struct places *p = *state;
+	_cleanup_free_ char *path = NULL;
+	_cleanup_error_ struct error err = { 0 };
+	int first = -1, again = -1;
+	struct stat st;
+
+	assert_int_equal(provider_host_dir(p->providers, "native", &first, &path, NULL), 0);
+	assert_int_equal(provider_host_dir(p->providers, "native", &again, NULL, NULL), 0);
+	assert_int_equal(first, again);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0700);
+	assert_true(str_starts(path, p->dir));
+	assert_int_equal(provider_host_dir(p->providers, "../x", &first, NULL, &err), -1);
+	assert_int_equal(err.code, ERR_BAD_PATH);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(SPR_1_the_only_built_in_provider_is_fake),
+		places_test(a_provider_has_a_directory_of_its_own),
 		places_test(SPR_2_validating_a_fake_config_repeats_it),
 		places_test(SPR_3_a_provider_that_is_not_built_in_is_named),
 		places_test(a_config_for_another_provider_is_refused_naming_both),
