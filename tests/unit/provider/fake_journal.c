@@ -167,6 +167,33 @@ static void a_journal_that_is_mostly_history_is_written_anew(void **state)
 	fake_journal_free(journal);
 }
 
+static void a_journal_in_use_does_not_grow_for_ever(void **state)
+{
+	struct tempdir *t = *state;
+	struct fake_journal *journal = open_journal(t);
+	_cleanup_free_ char *long_text = xcalloc(1, 30001);
+	struct stat st;
+
+	memset(long_text, 'x', 30000);
+	add(journal, "kept");
+	for (int i = 0; i < 80; i++) {
+		_cleanup_json_ json_t *place = json_object();
+
+		json_put_str(place, "image", long_text);
+		assert_int_equal(fake_journal_add(journal, "big", place, NULL), 0);
+		assert_int_equal(fake_journal_remove(journal, "big", NULL), 0);
+		assert_int_equal(fake_journal_count(journal, "k", NULL), i + 1);
+	}
+	assert_int_equal(fstatat(t->fd, "journal.jsonl", &st, 0), 0);
+	assert_true(st.st_size < 2 << 20);
+	fake_journal_free(journal);
+	journal = open_journal(t);
+	assert_true(has(journal, "kept"));
+	assert_int_equal(count_places(journal), 1);
+	assert_int_equal(fake_journal_count(journal, "k", NULL), 81);
+	fake_journal_free(journal);
+}
+
 static int try_add(struct fake_journal *journal, const char *ref, struct error *err)
 {
 	_cleanup_json_ json_t *place = json_object();
@@ -281,6 +308,7 @@ int main(void)
 		with_tempdir(a_torn_last_line_is_cut_wherever_it_is_torn),
 		with_tempdir(damage_in_the_middle_is_refused_and_left_alone),
 		with_tempdir(a_journal_that_is_mostly_history_is_written_anew),
+		with_tempdir(a_journal_in_use_does_not_grow_for_ever),
 		with_tempdir(a_line_whose_fsync_failed_never_was),
 		with_tempdir(half_a_line_on_a_full_disk_never_was),
 		with_tempdir(threads_that_write_at_once_lose_nothing),
