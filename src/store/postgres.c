@@ -14,8 +14,9 @@
 #define SCHEMA_LOCK_KEY "4776561"
 
 /*
- * Serialization failures are how PostgreSQL says "again". All writers of one counter conflict, so
- * retries of this node go one at a time; the limit is for a conflict that never ends.
+ * Serialization failures are how PostgreSQL says "again". All writers of one counter conflict with
+ * each other: as many as a pool holds need about 15 attempts at worst, so the limit is for a
+ * conflict that never ends.
  */
 #define CONFLICTS_MAX 50
 #define LOSSES_MAX 3
@@ -26,7 +27,6 @@ struct postgres_db {
 	char *url;
 	int lock_timeout_ms;
 	struct pool connections;
-	struct pool retry_lane; /* of one */
 	struct pg_conn *migrating;
 };
 
@@ -48,7 +48,6 @@ static void postgres_close_db(struct db *db)
 {
 	struct postgres_db *p = (struct postgres_db *)db;
 	pool_drain(&p->connections, close_connection);
-	pool_drain(&p->retry_lane, close_connection);
 	pg_conn_close(p->migrating);
 	free(p->url);
 	free(p);
@@ -65,7 +64,6 @@ static int postgres_open_db(struct db **db, const struct db_options *options, st
 		options->busy_timeout_ms > 0 ? options->busy_timeout_ms : LOCK_TIMEOUT_DEFAULT_MS;
 	pool_init(&p->connections, options->readers > 0 ? options->readers : CONNECTIONS_DEFAULT,
 		  POOL_WAIT_MS);
-	pool_init(&p->retry_lane, 1, POOL_WAIT_MS);
 	*db = &p->db;
 	return 0;
 }
@@ -166,20 +164,14 @@ static enum verdict attempt(struct pg_conn *conn, const struct mode *mode, db_fn
 	return conn->tx.failure.code != ERR_NONE && conn->dead ? LOST : FAILED;
 }
 
-static enum verdict attempt_pooled(struct postgres_db *p, const struct mode *mode, bool retry,
-				   db_fn *fn, void *arg, struct error *err)
+static enum verdict attempt_pooled(struct postgres_db *p, const struct mode *mode, db_fn *fn,
+				   void *arg, struct error *err)
 {
-	struct tx *none = NULL;
 	struct pg_conn *conn = NULL;
-	if (retry && pool_take(&p->retry_lane, &none, err) < 0)
+	if (take_connection(p, &conn, err) < 0)
 		return FAILED;
-	enum verdict verdict = FAILED;
-	if (take_connection(p, &conn, err) == 0) {
-		verdict = attempt(conn, mode, fn, arg, err);
-		give_connection(p, conn);
-	}
-	if (retry)
-		pool_give(&p->retry_lane, NULL);
+	enum verdict verdict = attempt(conn, mode, fn, arg, err);
+	give_connection(p, conn);
 	return verdict;
 }
 
@@ -198,7 +190,7 @@ static int run(struct db *db, const struct mode *mode, db_fn *fn, void *arg, str
 	int conflicts = 0;
 	int losses = 0;
 	for (;;) {
-		enum verdict verdict = attempt_pooled(p, mode, conflicts > 0, fn, arg, err);
+		enum verdict verdict = attempt_pooled(p, mode, fn, arg, err);
 		if (verdict == DONE)
 			return 0;
 		if (verdict == FAILED)

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "pg_fixture.h"
 
 static const char *const first[] = {
 	"CREATE TABLE kv (k TEXT NOT NULL PRIMARY KEY, n BIGINT) STRICT", NULL
@@ -193,7 +194,8 @@ static void without_the_copy_nothing_is_migrated(void **state)
 }
 
 struct opener {
-	struct store *store;
+	const struct db_options *options;
+	const struct migration *known;
 	pthread_barrier_t *all;
 	int result;
 	struct error err;
@@ -205,20 +207,18 @@ static void *open_and_close(void *arg)
 	struct opener *o = arg;
 	struct db *db = NULL;
 	pthread_barrier_wait(o->all);
-	o->result = db_open_known(&db, &o->store->options, up_to_2, &o->err);
+	o->result = db_open_known(&db, o->options, o->known, &o->err);
 	db_close(db);
 	return NULL;
 }
 
-static void several_nodes_may_open_an_old_database_at_once(void **state)
+static void open_at_once(const struct db_options *options, const struct migration *known)
 {
-	struct store *s = store_of(state);
-	s->options.busy_timeout_ms = 5000;
 	struct opener openers[4];
 	pthread_barrier_t all;
 	pthread_barrier_init(&all, NULL, ARRAY_SIZE(openers));
 	for (size_t i = 0; i < ARRAY_SIZE(openers); i++) {
-		openers[i] = (struct opener){ .store = s, .all = &all };
+		openers[i] = (struct opener){ .options = options, .known = known, .all = &all };
 		assert_int_equal(
 			pthread_create(&openers[i].thread, NULL, open_and_close, &openers[i]), 0);
 	}
@@ -228,6 +228,29 @@ static void several_nodes_may_open_an_old_database_at_once(void **state)
 			fail_msg("%s", openers[i].err.message);
 	}
 	pthread_barrier_destroy(&all);
+}
+
+static void several_nodes_may_open_an_old_database_at_once(void **state)
+{
+	struct store *s = store_of(state);
+	s->options.busy_timeout_ms = 5000;
+	open_at_once(&s->options, up_to_2);
+	assert_int_equal(kv_count(s), 1);
+}
+
+static const char *const slow[] = { "SELECT pg_sleep(0.3)",
+				    "CREATE TABLE kv (k TEXT NOT NULL PRIMARY KEY, n BIGINT)",
+				    "INSERT INTO kv (k, n) VALUES ('slow', 1)", NULL };
+static const struct migration slowly[] = { { 1, slow }, { 0, NULL } };
+
+static void several_nodes_may_start_on_an_empty_database_at_once(void **state)
+{
+	struct store *s = store_of(state);
+	free(s->url);
+	s->url = pg_fixture_new_database();
+	s->options.url = s->url;
+	open_at_once(&s->options, slowly);
+	assert_done(s, store_reopen(s, slowly));
 	assert_int_equal(kv_count(s), 1);
 }
 
@@ -246,6 +269,7 @@ int main(void)
 		ON_SQLITE(the_copy_goes_where_it_is_asked_to),
 		ON_SQLITE(without_the_copy_nothing_is_migrated),
 		ON_BOTH(several_nodes_may_open_an_old_database_at_once),
+		ON_POSTGRES(several_nodes_may_start_on_an_empty_database_at_once),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

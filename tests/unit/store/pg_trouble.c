@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 #include "pg_fixture.h"
 
 static int put(struct store *s, const char *key)
@@ -318,7 +319,9 @@ static void a_lock_held_too_long_is_busy(void **state)
 	pthread_barrier_init(&barrier, NULL, 2);
 	assert_int_equal(pthread_create(&thread, NULL, hold_row, &holder), 0);
 	pthread_barrier_wait(&barrier);
+	time_t started = time(NULL);
 	assert_refused(s, ERR_DB_BUSY, put(s, "locked"));
+	assert_true(time(NULL) - started < 10);
 	pthread_barrier_wait(&barrier);
 	pthread_join(thread, NULL);
 	pthread_barrier_destroy(&barrier);

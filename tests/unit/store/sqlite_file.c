@@ -50,6 +50,33 @@ static int role_write(const char *path)
 	return 0;
 }
 
+static void *close_soon(void *arg)
+{
+	/* Long enough for the write to meet the lock; were it late, the test would only prove less.
+	 */
+	usleep(50 * 1000);
+	close(*(int *)arg);
+	return NULL;
+}
+
+static void a_lock_of_another_process_is_waited_for(void **state)
+{
+	struct store *s = store_of(state);
+	int to = -1;
+	int from = -1;
+	char c = 0;
+	s->options.busy_timeout_ms = 30000;
+	assert_done(s, store_reopen(s, kv_migrations));
+	pid_t holder = role_start("hold-lock", s->path, NULL, &to, &from);
+	assert_int_equal(read(from, &c, 1), 1);
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, close_soon, &to), 0);
+	assert_done(s, put(s, "a"));
+	pthread_join(thread, NULL);
+	close(from);
+	assert_int_equal(waitpid(holder, NULL, 0), holder);
+}
+
 static void a_file_locked_by_another_process_is_busy_and_then_usable_again(void **state)
 {
 	struct store *s = store_of(state);
@@ -246,6 +273,7 @@ int main(int argc, char **argv)
 		return role_write(argv[2]);
 
 	const struct CMUnitTest tests[] = {
+		ON_SQLITE(a_lock_of_another_process_is_waited_for),
 		ON_SQLITE(a_file_locked_by_another_process_is_busy_and_then_usable_again),
 		ON_SQLITE(a_kill_before_the_write_loses_it_and_one_after_the_commit_does_not),
 		ON_SQLITE(a_damaged_file_says_what_to_do),
