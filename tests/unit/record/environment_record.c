@@ -33,6 +33,14 @@ static void ES_3_ensuring_local_twice_gives_one_row_named_local(void **state)
 	assert_int_equal(records_number(r, &LOCAL_COUNT, B_TEXT(r->company.id)), 1);
 }
 
+/* Without the look beforehand that environment_ensure_local takes. */
+static int ensure_in_transaction(struct tx *tx, void *arg, struct error *err)
+{
+	struct records *r = arg;
+
+	return environment_ensure_local_tx(tx, RECORDS_START_MS, r->company.id, err);
+}
+
 static void ES_4_an_archived_local_environment_is_returned_unchanged(void **state)
 {
 	struct records *r = records_of(state);
@@ -43,6 +51,7 @@ static void ES_4_an_archived_local_environment_is_returned_unchanged(void **stat
 	records_exec(r, &LOCAL_REMOVE, B_TEXT(r->company.id));
 	records_exec(r, &LOCAL_ARCHIVED, B_TEXT(id), B_TEXT(r->company.id),
 		     B_TEXT("{\"owner\":\"operator\"}"));
+	assert_done(r, DB_WRITE(r->db, "test.ensure", ensure_in_transaction, r, &r->err));
 	assert_done(r, ensure(r, &found));
 	assert_string_equal(found.id, id);
 	assert_string_equal(found.name, "Archived Local");
@@ -365,7 +374,13 @@ static void an_environment_is_found_by_id_or_name_within_its_company(void **stat
 	_cleanup_environment_ struct environment found = { 0 };
 	_cleanup_(company_clear) struct company other = { 0 };
 
-	records_environment(r, "Builder", DRIVER_SSH, &one);
+	struct environment in = { .name = (char *)"Builder", .driver = DRIVER_SSH };
+
+	/* Sorts behind every other id. */
+	id_copy(in.id, "ffffffff-ffff-4fff-bfff-ffffffffffff");
+	id_copy(in.company_id, r->company.id);
+	assert_done(r, environment_create(r->db, r->clock, &SOMEBODY, &in, &one, &r->err));
+	assert_string_equal(one.id, in.id);
 	assert_done(r, environment_find(r->db, r->company.id, "Builder", &found, &r->err));
 	assert_string_equal(found.id, one.id);
 	environment_clear(&found);
