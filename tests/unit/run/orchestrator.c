@@ -1,0 +1,277 @@
+/*
+ * The steps between a lease and a command (spec 01 E.4), against drivers that fail on request: the
+ * table of drivers is given, so a test gives its own.
+ */
+#include "world.h"
+
+/* What the test's driver does; one at a time. */
+static struct {
+	int realize_calls, start_calls;
+	bool realize_fails, unreachable;
+	char start_argv0[64], start_argv1[16], start_argv2[128], start_cwd[256], start_shell[64];
+} seen;
+
+static int counting_realize(struct driver_host *host, const struct place *place,
+			    const char *lease_id, const struct place_workspace *workspace,
+			    struct place_realization *out, struct error *err)
+{
+	seen.realize_calls++;
+	if (seen.realize_fails)
+		return error_set(err, ERR_IO, "the disk said no");
+	return DRIVER_SANDBOX_PROVIDER.realize(host, place, lease_id, workspace, out, err);
+}
+
+static int recording_start(struct driver_host *host, const struct place *place,
+			   const struct exec_spec *spec, struct exec **exec, struct error *err)
+{
+	if (seen.start_calls++ == 0) {
+		snprintf(seen.start_argv0, sizeof(seen.start_argv0), "%s", spec->argv[0]);
+		snprintf(seen.start_argv1, sizeof(seen.start_argv1), "%s",
+			 spec->argv[1] ? spec->argv[1] : "");
+		snprintf(seen.start_argv2, sizeof(seen.start_argv2), "%s",
+			 spec->argv[1] && spec->argv[2] ? spec->argv[2] : "");
+		snprintf(seen.start_cwd, sizeof(seen.start_cwd), "%s", spec->cwd ? spec->cwd : "");
+		snprintf(seen.start_shell, sizeof(seen.start_shell), "%s",
+			 spec->env ? spec->env[0] : "");
+	}
+	return DRIVER_SANDBOX_PROVIDER.start(host, place, spec, exec, err);
+}
+
+static struct driver watched;
+static const struct driver *watched_table[3];
+
+static int watched_setup(void **state)
+{
+	struct world *w;
+
+	memset(&seen, 0, sizeof(seen));
+	world_setup(state);
+	w = *state;
+	watched = DRIVER_SANDBOX_PROVIDER;
+	watched.realize = counting_realize;
+	watched.start = recording_start;
+	watched_table[0] = &DRIVER_LOCAL_HOST;
+	watched_table[1] = &watched;
+	world_close(w);
+	w->table = watched_table;
+	world_open(w);
+	world_start(w);
+	return 0;
+}
+
+/* A run in the fake sandbox, in a workspace with this config. */
+static void run_with(struct world *w, const char *workspace_config_text, struct run *run,
+		     struct workspace_record *ws)
+{
+	struct workspace_record in = { .mode = (char *)"isolated_workspace",
+				       .strategy_type = (char *)"project_primary",
+				       .name = (char *)"ws",
+				       .status = (char *)"active",
+				       .provider_type = (char *)"local_fs",
+				       .cwd = (char *)"/" };
+	_cleanup_free_ char *metadata = NULL, *body = NULL;
+	_cleanup_json_ json_t *project_body = json_loads("{\"name\":\"p\"}", 0, NULL);
+	struct project project = { 0 };
+	char id[ID_SIZE];
+
+	add_environment(w, "fake", DRIVER_SANDBOX,
+			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
+	assert_ok(project_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, project_body,
+				 &project, err));
+	id_copy(in.company_id, w->company.id);
+	id_copy(in.project_id, project.id);
+	metadata = xasprintf("{\"config\":%s,\"kept\":1}", workspace_config_text);
+	in.metadata = json_loads(metadata, 0, NULL);
+	assert_ok(workspace_record_create(w->db, &w->clock, &in, ws, err));
+	body = xasprintf("{\"command\":[\"echo\",\"ran\"],\"environmentId\":\"%s\","
+			 "\"executionWorkspaceId\":\"%s\"}",
+			 id, ws->id);
+	run_to_end(w, body, run);
+	json_decref(in.metadata);
+	project_clear(&project);
+}
+
+static void OR_1_a_run_is_realized_once_and_its_record_has_version_1(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	struct workspace_record ws = { 0 };
+	json_t *record;
+
+	run_with(w, "{}", &run, &ws);
+	assert_int_equal(run.status, RUN_SUCCEEDED);
+	assert_int_equal(seen.realize_calls, 1);
+	assert_int_equal(seen.start_calls, 1);
+	record = json_object_at(json_object_at(run.context, "paperclipEnvironment"),
+				"workspaceRealization");
+	assert_int_equal(json_int(record, "version", 0), 1);
+	workspace_record_clear(&ws);
+}
+
+static void OR_2_a_failing_realization_keeps_its_code_and_runs_nothing(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	struct workspace_record ws = { 0 };
+
+	seen.realize_fails = true;
+	run_with(w, "{}", &run, &ws);
+	assert_int_equal(run.status, RUN_FAILED);
+	assert_string_equal(run.error_code, "workspace_realization_failed");
+	assert_non_null(strstr(run.error, "the disk said no"));
+	assert_non_null(strstr(run.error, "\"fake\" (sandbox)"));
+	assert_int_equal(seen.start_calls, 0);
+	workspace_record_clear(&ws);
+}
+
+/* An adapter that would run elsewhere gets no place at all: nothing falls back to the host (I7). */
+static void OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_free_ char *agent_body = NULL, *body = NULL;
+	_cleanup_json_ json_t *parsed = NULL;
+	struct agent agent = { 0 };
+	char id[ID_SIZE];
+
+	add_environment(w, "fake", DRIVER_SANDBOX,
+			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
+	parsed = json_loads("{\"name\":\"a\",\"adapterType\":\"openclaw_gateway\"}", 0, NULL);
+	assert_ok(
+		agent_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, parsed, &agent, err));
+	body = xasprintf("{\"command\":[\"touch\",\"/tmp/"
+			 "escaped\"],\"environmentId\":\"%s\",\"agentId\":\"%s\"}",
+			 id, agent.id);
+	run_to_end(w, body, &run);
+	assert_string_equal(run.error_code, "unsupported_adapter_environment");
+	assert_int_equal(seen.start_calls, 0);
+	assert_false(id_is_set(run.lease_id));
+	agent_clear(&agent);
+}
+
+static void OR_4_an_environment_that_cannot_be_reached_is_refused_before_a_lease(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_free_ char *body = NULL;
+	char id[ID_SIZE];
+
+	add_environment(w, "plug", DRIVER_PLUGIN,
+			"{\"pluginKey\":\"k\",\"driverKey\":\"d\",\"driverConfig\":{}}", NULL, id);
+	body = xasprintf("{\"command\":[\"true\"],\"environmentId\":\"%s\"}", id);
+	run_to_end(w, body, &run);
+	assert_string_equal(run.error_code, "unsupported_environment");
+	assert_int_equal(seen.realize_calls, 0);
+	assert_false(id_is_set(run.lease_id));
+}
+
+static void OR_5_the_record_is_kept_on_the_lease_and_on_the_workspace(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	struct workspace_record ws = { 0 }, after = { 0 };
+
+	run_with(w, "{}", &run, &ws);
+	assert_ok(lease_get(w->leases, run.lease_id, &lease, NULL, err));
+	assert_int_equal(
+		json_int(json_object_at(lease.metadata, "workspaceRealization"), "version", 0), 1);
+	assert_string_equal(json_str(lease.metadata, "driver"), "sandbox");
+	assert_ok(workspace_record_get(w->db, ws.id, &after, err));
+	assert_non_null(json_object_at(after.metadata, "workspaceRealizationRequest"));
+	assert_non_null(json_object_at(after.metadata, "workspaceRealization"));
+	assert_int_equal(json_int(after.metadata, "kept", 0), 1);
+	workspace_record_clear(&ws);
+	workspace_record_clear(&after);
+}
+
+static void OR_6_provision_runs_in_bash_in_the_realized_directory(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	struct workspace_record ws = { 0 };
+
+	run_with(w, "{\"provisionCommand\":\"  touch provisioned  \"}", &run, &ws);
+	assert_int_equal(run.status, RUN_SUCCEEDED);
+	assert_string_equal(seen.start_argv0, "bash");
+	assert_string_equal(seen.start_argv1, "-lc");
+	assert_string_equal(seen.start_argv2, "touch provisioned");
+	assert_string_equal(seen.start_shell, "SHELL=/bin/bash");
+	assert_non_null(strstr(seen.start_cwd, "/providers/fake/"));
+	assert_int_equal(seen.start_calls, 2);
+	workspace_record_clear(&ws);
+}
+
+static void OR_8_a_failing_provision_command_is_quoted_and_nothing_runs(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	struct workspace_record ws = { 0 };
+
+	run_with(w,
+		 "{\"provisionCommand\":\"echo '/bin/sh: install-tool: not found' >&2; exit 127\"}",
+		 &run, &ws);
+	assert_int_equal(run.status, RUN_FAILED);
+	assert_string_equal(run.error_code, "workspace_realization_failed");
+	assert_non_null(strstr(run.error, "install-tool: not found"));
+	assert_non_null(strstr(run.error, "exit code 127"));
+	assert_int_equal(seen.start_calls, 1);
+	workspace_record_clear(&ws);
+}
+
+static void I15_an_environment_error_keeps_its_code_on_the_run(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_free_ char *body = NULL;
+	const enum environment_status archived = ENVIRONMENT_ARCHIVED;
+	const struct environment_patch patch = { .status = &archived };
+	struct environment env = { 0 };
+	char id[ID_SIZE];
+
+	add_environment(w, "attic", DRIVER_SANDBOX,
+			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
+	assert_ok(environment_update(w->db, &w->clock, &ACTOR_SYSTEM, id, &patch, &env, err));
+	body = xasprintf("{\"command\":[\"true\"],\"environmentId\":\"%s\"}", id);
+	run_to_end(w, body, &run);
+	assert_string_equal(run.error_code, "environment_inactive");
+	assert_non_null(strstr(run.error, "\"attic\""));
+	environment_clear(&env);
+}
+
+static void a_provider_that_refuses_fails_the_run_with_its_cause(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_free_ char *body = NULL;
+	char id[ID_SIZE];
+
+	add_environment(w, "no", DRIVER_SANDBOX,
+			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false,"
+			"\"faults\":{\"acquire\":{\"fail\":true,\"message\":\"quota exceeded\"}}}",
+			NULL, id);
+	body = xasprintf("{\"command\":[\"true\"],\"environmentId\":\"%s\"}", id);
+	run_to_end(w, body, &run);
+	assert_int_equal(run.status, RUN_FAILED);
+	assert_string_equal(run.error_code, "lease_acquire_failed");
+	assert_non_null(strstr(run.error, "quota exceeded"));
+}
+
+#define STEP(test) cmocka_unit_test_setup_teardown(test, watched_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		STEP(OR_1_a_run_is_realized_once_and_its_record_has_version_1),
+		STEP(OR_2_a_failing_realization_keeps_its_code_and_runs_nothing),
+		STEP(OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused),
+		STEP(OR_4_an_environment_that_cannot_be_reached_is_refused_before_a_lease),
+		STEP(OR_5_the_record_is_kept_on_the_lease_and_on_the_workspace),
+		STEP(OR_6_provision_runs_in_bash_in_the_realized_directory),
+		STEP(OR_8_a_failing_provision_command_is_quoted_and_nothing_runs),
+		STEP(I15_an_environment_error_keeps_its_code_on_the_run),
+		STEP(a_provider_that_refuses_fails_the_run_with_its_cause),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

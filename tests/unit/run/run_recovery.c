@@ -1,0 +1,225 @@
+/*
+ * What a server finds that an earlier one left: rows are put into the state of a crash, and the
+ * world is opened again.
+ */
+#include "world.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "base/spawn.h"
+
+extern char **environ;
+
+SQL(TEST_AGE_RUN,
+    "UPDATE runs SET status = 'running', boot_epoch = boot_epoch - 1, process_pid = $2,"
+    " process_start_time = $3, lease_id = $4 WHERE id = $1");
+SQL(TEST_REQUEST_CANCEL, "UPDATE runs SET cancel_requested_at = 1 WHERE id = $1");
+
+struct crash {
+	const char *run_id, *lease_id;
+	int64_t pid, start_time;
+	bool cancel_asked;
+};
+
+static int write_crash(struct tx *tx, void *arg, struct error *err)
+{
+	struct crash *c = arg;
+
+	if (tx_exec(tx, &TEST_AGE_RUN, err, B_TEXT(c->run_id), c->pid ? B_INT(c->pid) : B_NULL,
+		    B_INT(c->start_time), B_TEXT(c->lease_id)) < 0)
+		return -1;
+	return c->cancel_asked && tx_exec(tx, &TEST_REQUEST_CANCEL, err, B_TEXT(c->run_id)) < 0 ? -1
+												: 0;
+}
+
+/* A run that was running, holding a local lease, when its server died. */
+static void crashed_run(struct world *w, const char *command, struct crash *crash, struct run *run,
+			struct lease *lease)
+{
+	struct environment local = { 0 };
+	struct lease_request request = { .company_id = w->company.id,
+					 .environment = &local,
+					 .actor = &ACTOR_SYSTEM,
+					 .cancel_fd = -1 };
+	struct place place = { 0 };
+
+	submit(w, command, run);
+	assert_ok(environment_ensure_local(w->db, &w->clock, w->company.id, &local, err));
+	request.run_id = run->id;
+	assert_ok(lease_acquire(w->leases, &request, lease, &place, err));
+	crash->run_id = run->id;
+	crash->lease_id = lease->id;
+	assert_ok(DB_WRITE(w->db, "test.crash", write_crash, crash, err));
+	environment_clear(&local);
+	place_clear(&place);
+}
+
+static json_t *queued(struct world *w)
+{
+	_cleanup_json_ json_t *page = run_list(w->runs, w->company.id, "queued", 10, NULL, NULL);
+
+	return json_incref(json_object_get(page, "items"));
+}
+
+/* A process like those an exec starts: its own session, its run's mark. */
+static pid_t orphan(struct world *w, const char *run_id, unsigned long long *start_time)
+{
+	_cleanup_free_ char *mark = xasprintf("BERTH_EXEC_ID=%s", run_id);
+	_cleanup_free_ char *owner = xasprintf("BERTH_OWNER=%s", w->node.id);
+	char *const argv[] = { (char *)"sleep", (char *)"600", NULL };
+	char *const env[] = { mark, owner, (char *)"PATH=/usr/bin:/bin", NULL };
+	const struct spawn_spec spec = { .argv = argv,
+					 .envp = env,
+					 .stdin_fd = -1,
+					 .stdout_fd = 1,
+					 .stderr_fd = 2,
+					 .new_session = true };
+	int pidfd;
+	pid_t pid;
+
+	assert_ok(spawn(&spec, &pid, &pidfd, err));
+	close(pidfd);
+	*start_time = process_start_time(pid);
+	return pid;
+}
+
+static void HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 }, after = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_json_ json_t *retries = NULL, *again = NULL;
+	struct crash crash = { .pid = 999999, .start_time = 1 };
+	const json_t *retry;
+
+	crashed_run(w, "{\"command\":[\"true\"],\"env\":{\"A\":\"b\"}}", &crash, &run, &lease);
+	world_close(w);
+	world_open(w);
+	assert_ok(run_get(w->runs, run.id, &after, err));
+	assert_int_equal(after.status, RUN_FAILED);
+	assert_string_equal(after.error_code, "process_lost");
+	assert_string_equal(json_str(after.result, "stopReason"), "process_lost");
+	retries = queued(w);
+	assert_int_equal(json_array_size(retries), 1);
+	retry = json_array_get(retries, 0);
+	assert_string_equal(json_str(retry, "retryOfRunId"), run.id);
+	assert_int_equal(json_int(retry, "processLossRetryCount", 0), 1);
+	/* Looking a second time finds nothing to do. */
+	assert_ok(runs_recover(w->runs, err));
+	again = queued(w);
+	assert_int_equal(json_array_size(again), 1);
+}
+
+static void HB_6_its_lease_fails_with_it(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 }, after = { 0 };
+	struct crash crash = { .pid = 999999, .start_time = 1 };
+
+	crashed_run(w, "{\"command\":[\"true\"]}", &crash, &run, &lease);
+	world_close(w);
+	world_open(w);
+	assert_ok(lease_get(w->leases, lease.id, &after, NULL, err));
+	assert_int_equal(after.status, LEASE_FAILED);
+	assert_true(after.released_at > 0);
+}
+
+/* Deviation from HB-4, which keeps a living process: without a relay nobody reads its output any
+ * more. */
+static void HB_4_a_process_that_still_lives_is_ended(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 }, after = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	struct crash crash = { 0 };
+	unsigned long long started = 0;
+	char id[ID_SIZE];
+	pid_t pid;
+
+	submit(w, "{\"command\":[\"true\"]}", &after); /* an id to mark the process with */
+	id_copy(id, after.id);
+	run_clear(&after);
+	pid = orphan(w, id, &started);
+	crash.pid = pid;
+	crash.start_time = (int64_t)started;
+	crashed_run(w, "{\"command\":[\"sleep\",\"600\"]}", &crash, &run, &lease);
+	crash.run_id = id;
+	assert_ok(DB_WRITE(w->db, "test.crash", write_crash, &crash, err));
+	world_close(w);
+	world_open(w);
+	assert_int_equal(waitpid(pid, NULL, 0) == pid || !process_is(pid, started), 1);
+	assert_ok(run_get(w->runs, id, &after, err));
+	assert_int_equal(after.status, RUN_FAILED);
+	assert_string_equal(after.error_code, "process_lost");
+}
+
+static void I14_a_cancelled_run_whose_server_died_ends_cancelled_and_frees_its_lease(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 }, after = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 }, freed = { 0 };
+	_cleanup_json_ json_t *retries = NULL;
+	struct crash crash = { .pid = 999999, .start_time = 1, .cancel_asked = true };
+
+	crashed_run(w, "{\"command\":[\"true\"]}", &crash, &run, &lease);
+	world_close(w);
+	world_open(w);
+	assert_ok(run_get(w->runs, run.id, &after, err));
+	assert_int_equal(after.status, RUN_CANCELLED);
+	assert_ok(lease_get(w->leases, lease.id, &freed, NULL, err));
+	assert_int_equal(freed.status, LEASE_RELEASED);
+	retries = queued(w);
+	assert_int_equal(json_array_size(retries), 0);
+}
+
+static void a_run_that_had_no_process_yet_fails_without_a_retry(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 }, after = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_json_ json_t *retries = NULL;
+	struct crash crash = { 0 };
+
+	crashed_run(w, "{\"command\":[\"true\"]}", &crash, &run, &lease);
+	world_close(w);
+	world_open(w);
+	assert_ok(run_get(w->runs, run.id, &after, err));
+	assert_int_equal(after.status, RUN_FAILED);
+	retries = queued(w);
+	assert_int_equal(json_array_size(retries), 0);
+}
+
+static void a_queued_run_is_simply_run_by_the_next_server(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	char id[ID_SIZE];
+
+	submit(w, "{\"command\":[\"echo\",\"later\"]}", &run);
+	id_copy(id, run.id);
+	world_close(w);
+	world_open(w);
+	world_start(w);
+	await_run(w, id, &run);
+	assert_int_equal(run.status, RUN_SUCCEEDED);
+	assert_output(w, id, "later\n");
+}
+
+#define LOSS(test) cmocka_unit_test_setup_teardown(test, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		LOSS(HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once),
+		LOSS(HB_6_its_lease_fails_with_it),
+		LOSS(HB_4_a_process_that_still_lives_is_ended),
+		LOSS(I14_a_cancelled_run_whose_server_died_ends_cancelled_and_frees_its_lease),
+		LOSS(a_run_that_had_no_process_yet_fails_without_a_retry),
+		LOSS(a_queued_run_is_simply_run_by_the_next_server),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
