@@ -166,7 +166,6 @@ static bool is_providers_fault(enum error_code code)
 	case ERR_ENV_INACTIVE:
 	case ERR_UNSUPPORTED_ENV:
 	case ERR_CANCELLED:
-	case ERR_UNAVAILABLE:
 	case ERR_DISK_FULL:
 	case ERR_DB:
 	case ERR_DB_BUSY:
