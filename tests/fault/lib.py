@@ -84,7 +84,7 @@ class Server:
     def tail(self, lines=15):
         try:
             with open(self.log, "rb") as f:
-                return "\n" + "\n".join(f.read().decode(errors="replace").splitlines()[-lines:])
+                return f"\n(exit {self.process.returncode if self.process else None})\n" + "\n".join(f.read().decode(errors="replace").splitlines()[-lines:])
         except OSError:
             return ""
 
