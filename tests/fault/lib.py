@@ -62,6 +62,12 @@ class Server:
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
+    def await_end(self, deadline):
+        try:
+            self.process.wait(deadline)
+        except subprocess.TimeoutExpired:
+            pass
+
     def kill(self):
         if self.alive():
             self.process.send_signal(signal.SIGKILL)
