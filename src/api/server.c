@@ -21,6 +21,7 @@
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_EXIT_MS ((int64_t)60000)
+#define BEAT_MS ((int64_t)10000)
 #define RETENTION_MS ((int64_t)30 * 86400 * 1000)
 #define HTTP_STOP_MS 5000
 #define RUNS_STOP_MS 15000
@@ -107,6 +108,9 @@ static int open_places(struct server *server, struct error *err)
 		.node = &server->node,
 		.drivers = &server->drivers,
 		.spool_dirfd = spool,
+		.sweep_ms = server->options.sweep_ms,
+		.reconcile_ms = server->options.reconcile_ms,
+		.cleanup_base_ms = server->options.cleanup_base_ms,
 	};
 
 	if (provider_host_new(&provider_options, &server->providers, err) < 0)
@@ -237,6 +241,8 @@ int server_start(const struct server_options *options, struct server **out, stru
 	server->options = *options;
 	if (!server->options.idle_exit_ms)
 		server->options.idle_exit_ms = IDLE_EXIT_MS;
+	if (!server->options.beat_ms)
+		server->options.beat_ms = BEAT_MS;
 	if (!server->options.retention_ms)
 		server->options.retention_ms = RETENTION_MS;
 	server->data_dirfd = server->lock_fd = server->stop_fd = server->upkeep_fd = -1;

@@ -7,7 +7,6 @@
 #include "record/idempotency.h"
 
 #define SECOND ((int64_t)1000)
-#define BEAT_MS (10 * SECOND)
 #define PRUNE_MS (3600 * SECOND)
 #define TICK_MS SECOND /* how soon idleness is noticed */
 #define DRIFT_MS (5 * SECOND)
@@ -129,7 +128,8 @@ static void *keep_up(void *arg)
 	struct server *server = arg;
 	int64_t next_beat = 0, next_prune = clock_mono(&server->clock) + PRUNE_MS;
 	struct pollfd stop = { .fd = server->upkeep_fd, .events = POLLIN };
-	int tick = (int)(server->options.idle_exit ? TICK_MS : BEAT_MS);
+	int64_t beat_ms = server->options.beat_ms;
+	int tick = (int)(server->options.idle_exit ? MIN_OF(TICK_MS, beat_ms) : beat_ms);
 	bool said[ARRAY_SIZE(CHECKS)] = { false };
 
 	while (poll(&stop, 1, tick) <= 0) {
@@ -138,7 +138,7 @@ static void *keep_up(void *arg)
 		if (now >= next_beat) {
 			beat(server);
 			log_warnings(server, said);
-			next_beat = now + BEAT_MS;
+			next_beat = now + beat_ms;
 		}
 		if (now >= next_prune) {
 			prune(server);

@@ -40,7 +40,7 @@ struct leases {
 	struct node node;
 	const struct drivers *drivers;
 	int spool_dirfd;
-	int64_t sweep_ms, cleanup_base_ms, default_retain_ms;
+	int64_t sweep_ms, reconcile_ms, cleanup_base_ms, default_retain_ms;
 
 	pthread_mutex_t lock; /* guards what follows; never held across a blocking call */
 	pthread_cond_t changed;
