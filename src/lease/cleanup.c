@@ -15,7 +15,8 @@
 /* $4: until when the claim holds, $5: at most. */
 SQL(CLEANUP_CLAIM,
     "WITH due AS MATERIALIZED (SELECT id FROM places WHERE state = 'cleanup'"
-    " AND cleanup_next_at <= $1 AND " SQL_MINE " ORDER BY cleanup_next_at, id LIMIT $5)"
+    " AND state <> 'gone' AND cleanup_next_at <= $1 AND " SQL_MINE
+    " ORDER BY cleanup_next_at, id LIMIT $5)"
     " UPDATE places SET cleanup_next_at = $4, updated_at = $1 WHERE id IN (SELECT id FROM due)"
     " AND state = 'cleanup' AND cleanup_next_at <= $1 RETURNING id");
 
@@ -87,6 +88,7 @@ struct attempt {
 	struct place place;
 	struct lease lease; /* the last holder's; empty id when there is none */
 	const struct error *why;
+	bool asked; /* the provider, in vain */
 	int64_t now;
 };
 
@@ -133,8 +135,7 @@ static int retry_tx(struct tx *tx, void *arg, struct error *err)
 
 	if (r <= 0)
 		return r;
-	/* A provider that is not there at all has not refused. */
-	if (t->why->code != ERR_UNAVAILABLE)
+	if (t->asked)
 		place->cleanup_attempts++;
 	place->cleanup_next_at = cleanup_next_at(t->leases, place->cleanup_attempts, t->now);
 	place->updated_at = t->now;
@@ -171,6 +172,7 @@ static int attempt(struct attempt *t, struct error *err)
 	enum lease_status status =
 		t->lease.status == LEASE_PENDING_CLEANUP ? t->lease.final_status : LEASE_FAILED;
 
+	t->asked = true;
 	if (place_finish(t->leases, &t->place, t->place.cleanup_action, status, err) < 0) {
 		note_failure(t, err);
 		return -1;
@@ -235,7 +237,8 @@ static int claim_tx(struct tx *tx, void *arg, struct error *err)
 }
 
 /* Asking before writing keeps a quiet sweep from being a transaction. */
-SQL(CLEANUP_DUE, "SELECT id FROM places WHERE state = 'cleanup' AND cleanup_next_at <= $1"
+SQL(CLEANUP_DUE, "SELECT id FROM places WHERE state = 'cleanup' AND state <> 'gone'"
+		 " AND cleanup_next_at <= $1"
 		 " AND " SQL_MINE " ORDER BY cleanup_next_at, id LIMIT 1");
 
 static int claim_due(struct leases *leases, char ***ids, struct error *err)
