@@ -70,6 +70,8 @@ unsigned long long exec_start_time(const struct exec *exec);
 void executor_open_place(struct executor *executor, const char *place_id, int64_t generation);
 int executor_stop_place(struct executor *executor, const char *place_id, enum exec_reason why,
 			int64_t wait_ms, struct error *err);
+/* Whether a command runs there now: a place in use is not idle. */
+bool executor_place_busy(struct executor *executor, const char *place_id);
 
 /*
  * Ends what an earlier server left: the recorded process if it is still the same one, its session,
