@@ -16,6 +16,7 @@ struct server_options {
 	bool idle_exit;       /* end when nothing runs and nobody asked for a while */
 	int64_t idle_exit_ms; /* 0: 60 s */
 	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
+	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
 	bool drain;           /* on SIGTERM wait for runs */
 
 	/* Periods; 0 for the usual ones. */

@@ -20,6 +20,8 @@ static const struct flag FLAGS[] = {
 	  false },
 	{ "beat-every", 0, "TIME", "tell the other nodes this often that this one lives (10s)",
 	  false },
+	{ "absence", 0, "TIME", "a place that no server speaks to ends after this long (15m)",
+	  false },
 	{ "verbose", 'v', NULL, "log every request", false },
 	{ 0 },
 };
@@ -40,6 +42,7 @@ static int serve(struct cli *cli, const struct args *args)
 	int code = 0;
 
 	if (!args_duration_ms(args, "retention", &options.retention_ms) ||
+	    !args_duration_ms(args, "absence", &options.absence_ms) ||
 	    !args_duration_ms(args, "idle-after", &options.idle_exit_ms) ||
 	    !args_duration_ms(args, "sweep-every", &options.sweep_ms) ||
 	    !args_duration_ms(args, "reconcile-every", &options.reconcile_ms) ||

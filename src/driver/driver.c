@@ -1,5 +1,7 @@
 #include "driver/driver.h"
 
+#include "base/text.h"
+
 #include "base/fault.h"
 
 const struct driver *const DRIVERS_DEFAULT[] = {
@@ -213,6 +215,34 @@ int driver_realize(const struct drivers *d, const struct place *place, const cha
 	if (r < 0)
 		place_realization_clear(out);
 	return r;
+}
+
+int place_exec_open(struct driver_host *host, const struct place *place, const char *root,
+		    const char *cwd, struct error *err)
+{
+	struct exec_place here = { .place_id = place->id,
+				   .generation = place->generation,
+				   .root = root,
+				   .cwd = cwd,
+				   .absence_ms = place->absence_ms };
+	int opened;
+
+	if (!hex_decode(here.key, place->relay_key, sizeof(here.key)))
+		return error_set(err, ERR_INTERNAL, "place %s has no key to its relay", place->id);
+	opened = executor_open_place(host->executor, &here, err);
+	wipe(here.key, sizeof(here.key));
+	return opened;
+}
+
+int driver_open(const struct drivers *d, const struct place *place, struct error *err)
+{
+	const struct driver *driver = drivers_require(d, place->driver, err);
+
+	if (!driver)
+		return -1;
+	if (!driver->open)
+		return lacks(driver, "command execution", err);
+	return driver->open(d->host, place, err);
 }
 
 int driver_start(const struct drivers *d, const struct place *place, const struct exec_spec *spec,

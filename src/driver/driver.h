@@ -79,6 +79,11 @@ struct driver {
 	int (*realize)(struct driver_host *host, const struct place *place, const char *lease_id,
 		       const struct place_workspace *workspace, struct place_realization *out,
 		       struct error *err);
+	/*
+	 * Lets the place take commands and file calls for its present holder (exec.h): says where
+	 * on this host it is and with which key its relay is spoken to. Makes nothing yet.
+	 */
+	int (*open)(struct driver_host *host, const struct place *place, struct error *err);
 	int (*start)(struct driver_host *host, const struct place *place,
 		     const struct exec_spec *spec, struct exec **exec, struct error *err);
 	int (*stop)(struct driver_host *host, const struct place *place, int64_t wait_ms,
@@ -88,6 +93,10 @@ struct driver {
 extern const struct driver DRIVER_LOCAL_HOST, DRIVER_SANDBOX_PROVIDER;
 /* Config is validated and stored; using them is ERR_UNSUPPORTED_ENV until they can be reached. */
 extern const struct driver DRIVER_SSH_CONFIG, DRIVER_PLUGIN_CONFIG;
+
+/* What exec.h needs to know of a place, apart from where it is. ERR_INTERNAL when it has no key. */
+int place_exec_open(struct driver_host *host, const struct place *place, const char *root,
+		    const char *cwd, struct error *err);
 
 struct drivers {
 	struct driver_host *host;
@@ -123,6 +132,7 @@ int driver_inventory(const struct drivers *d, enum driver_kind kind, const char 
 int driver_realize(const struct drivers *d, const struct place *place, const char *lease_id,
 		   const struct place_workspace *workspace, struct place_realization *out,
 		   struct error *err);
+int driver_open(const struct drivers *d, const struct place *place, struct error *err);
 int driver_start(const struct drivers *d, const struct place *place, const struct exec_spec *spec,
 		 struct exec **exec, struct error *err);
 int driver_stop(const struct drivers *d, const struct place *place, int64_t wait_ms,

@@ -64,7 +64,7 @@ static int local_acquire(struct driver_host *host, const struct place_request *r
 	if (local_name(host, request, &out->provider, &out->provider_ref, err) < 0)
 		return -1;
 	out->ref_is_private = true;
-	out->fencing = FENCING_SERVER;
+	out->fencing = FENCING_PLACE;
 	out->discoverable = true;
 	out->metadata = json_object();
 	json_put_str(out->metadata, "driver", driver_kind_name(DRIVER_LOCAL));
@@ -117,6 +117,11 @@ static int local_realize(struct driver_host *host, const struct place *place, co
 	return 0;
 }
 
+static int local_open(struct driver_host *host, const struct place *place, struct error *err)
+{
+	return place_exec_open(host, place, NULL, host->home_path, err);
+}
+
 static int local_start(struct driver_host *host, const struct place *place,
 		       const struct exec_spec *spec, struct exec **exec, struct error *err)
 {
@@ -138,6 +143,7 @@ const struct driver DRIVER_LOCAL_HOST = {
 	.destroy = local_destroy,
 	.inventory = local_inventory,
 	.realize = local_realize,
+	.open = local_open,
 	.start = local_start,
 	.stop = local_stop,
 };

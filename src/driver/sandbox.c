@@ -289,6 +289,18 @@ static int sandbox_realize(struct driver_host *host, const struct place *place,
 	return 0;
 }
 
+/* Providers that make places on this host say where in their metadata, in words of their own. */
+static int sandbox_open(struct driver_host *host, const struct place *place, struct error *err)
+{
+	const char *directory = json_str_nonblank(place->metadata, "remoteCwd");
+
+	if (!directory)
+		return error_set(err, ERR_PROTOCOL,
+				 "provider \"%s\" does not say where its place is",
+				 place->provider);
+	return place_exec_open(host, place, directory, directory, err);
+}
+
 static int sandbox_start(struct driver_host *host, const struct place *place,
 			 const struct exec_spec *spec, struct exec **exec, struct error *err)
 {
@@ -319,6 +331,7 @@ const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.destroy = sandbox_destroy,
 	.inventory = sandbox_inventory,
 	.realize = sandbox_realize,
+	.open = sandbox_open,
 	.start = sandbox_start,
 	.stop = sandbox_stop,
 };

@@ -10,7 +10,6 @@
 #include "base/text.h"
 
 #define MAX_ROWS 1000
-#define MAX_STRAYS 256
 
 SQL(AUDIT_PLACES,
     "SELECT p.id, p.driver, p.provider, p.provider_ref, p.state, p.cleanup_action,"
@@ -25,6 +24,9 @@ SQL(AUDIT_LEASES, "SELECT l.id, l.place_id, l.run_id, r.id, r.status, p.state, p
 		  " LEFT JOIN runs r ON r.id = l.run_id"
 		  " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
 		  " AND l.status = 'active' ORDER BY l.acquired_at, l.id LIMIT $1");
+/* A place on its way in or out still has its relay, and is listed for itself. */
+SQL(AUDIT_IN_USE,
+    "SELECT id FROM places WHERE node_id = $1 AND state <> 'gone' AND state <> 'free'");
 SQL(AUDIT_INTENTS, "SELECT id, provider, provider_ref, state, reason, created_at, node_id,"
 		   " boot_epoch FROM intents ORDER BY created_at, id LIMIT $1");
 
@@ -161,18 +163,21 @@ static int audit_objects(struct auditing *a, struct inventories *inventories, st
 	return 0;
 }
 
-static void audit_processes(struct auditing *a)
+/* What the kernel has of ours that no holding explains: processes, cgroups, sockets, directories.
+ */
+static int audit_kernel(struct auditing *a, struct error *err)
 {
-	pid_t pids[MAX_STRAYS];
-	size_t strays = executor_strays(a->leases->drivers->host->executor, pids, MAX_STRAYS);
+	_cleanup_strv_ char **held = NULL;
+	_cleanup_json_ json_t *found = NULL;
 
-	for (size_t i = 0; i < MIN_OF(strays, MAX_STRAYS); i++) {
-		char id[16];
-
-		snprintf(id, sizeof(id), "%d", (int)pids[i]);
-		add(a->list, "process", id, "this host", 0,
-		    "carries our mark and belongs to no command");
-	}
+	if (ids_read(a->leases->db, &AUDIT_IN_USE, &held, err, B_TEXT(a->leases->node.id)) < 0)
+		return -1;
+	found = executor_audit(a->leases->drivers->host->executor, (const char *const *)held,
+			       strv_len(held), err);
+	if (!found)
+		return -1;
+	json_array_extend(a->list, found);
+	return 0;
 }
 
 json_t *leases_audit(struct leases *leases, struct error *err)
@@ -188,8 +193,7 @@ json_t *leases_audit(struct leases *leases, struct error *err)
 	if (r < 0)
 		return NULL;
 	spool_audit(leases, list);
-	audit_processes(&a);
-	return steal(list);
+	return audit_kernel(&a, err) < 0 ? NULL : steal(list);
 }
 
 SQL(COUNT_ACTIVE,

@@ -8,6 +8,8 @@
  */
 #include "lease/acquisition.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "base/text.h"
 
@@ -53,6 +55,7 @@ static void fill_place(struct acquisition *a, struct place *place)
 	place->fencing = a->grant.fencing;
 	place->discoverable = a->grant.discoverable;
 	place->epoch++;
+	memcpy(place->relay_key, a->relay_key, sizeof(place->relay_key));
 	place->updated_at = a->now;
 	place_set_node(place, &a->leases->node);
 }
@@ -172,26 +175,6 @@ static int grant_tx(struct tx *tx, void *arg, struct error *err)
 	return acquired_activity(a, tx, err);
 }
 
-int grant(struct acquisition *a, struct error *err)
-{
-	struct executor *executor = a->leases->drivers->host->executor;
-
-	/*
-	 * The place opens for execs before the lease exists: nobody can ask for one yet. The other
-	 * way round a lease that ends at once could be closed before it was opened.
-	 */
-	executor_open_place(executor, a->place_id, a->generation);
-	a->now = clock_now(a->leases->clock);
-	if (DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err) < 0) {
-		executor_stop_place(executor, a->place_id, EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
-		return -1;
-	}
-	/* A provider that chose another name than it announced. */
-	if (!streq(a->place.id, a->place_id) || a->place.generation != a->generation)
-		executor_open_place(executor, a->place.id, a->place.generation);
-	return 0;
-}
-
 /* What the provider may have made, as a place that can be destroyed. */
 static void presumed_place(const struct acquisition *a, struct place *place)
 {
@@ -210,6 +193,37 @@ static void presumed_place(const struct acquisition *a, struct place *place)
 	id_copy(place->company_id, a->request->company_id);
 	id_copy(place->environment_id, a->request->environment->id);
 	place_set_node(place, &a->leases->node);
+}
+
+int grant(struct acquisition *a, struct error *err)
+{
+	struct executor *executor = a->leases->drivers->host->executor;
+	_cleanup_place_ struct place expected = { 0 };
+	uint8_t key[PLACE_KEY_SIZE];
+
+	/* Of this holding alone: whoever held the place before has no key to its relay. */
+	random_bytes(key, sizeof(key));
+	hex_encode(a->relay_key, key, sizeof(key));
+	wipe(key, sizeof(key));
+
+	/*
+	 * The place opens for execs before the lease exists: nobody can ask for one yet. The other
+	 * way round a lease that ends at once could be closed before it was opened.
+	 */
+	presumed_place(a, &expected);
+	expected.generation = a->generation;
+	memcpy(expected.relay_key, a->relay_key, sizeof(a->relay_key));
+	if (driver_open(a->leases->drivers, &expected, err) < 0)
+		return -1;
+	a->now = clock_now(a->leases->clock);
+	if (DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err) < 0) {
+		executor_stop_place(executor, a->place_id, EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
+		return -1;
+	}
+	/* A provider that chose another name than it announced. */
+	if (!streq(a->place.id, a->place_id) || a->place.generation != a->generation)
+		return driver_open(a->leases->drivers, &a->place, err);
+	return 0;
 }
 
 struct undoing {

@@ -12,9 +12,6 @@
 #include "base/spawn.h"
 #include "base/text.h"
 
-#define MAX_STRAYS 256
-#define REAP_ROUNDS 20
-
 SQL(HURRY_CLEANUP, "UPDATE places SET cleanup_next_at = $1 WHERE node_id = $2"
 		   " AND state = 'cleanup' AND state <> 'gone' AND cleanup_next_at > $1");
 SQL(ADOPT_HELD, "UPDATE places SET epoch = epoch + 1, boot_epoch = $2, boot_id = $3"
@@ -22,28 +19,27 @@ SQL(ADOPT_HELD, "UPDATE places SET epoch = epoch + 1, boot_epoch = $2, boot_id =
 SQL(REBOOTED_LOCAL, "SELECT id FROM places WHERE node_id = $1 AND state IN ('held', 'retained')"
 		    " AND state <> 'gone'"
 		    " AND driver = 'local' AND boot_id <> $2");
-SQL(OPERATOR_HELD,
+SQL(HELD,
     "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
-    " WHERE p.node_id = $1 AND p.state = 'held' AND p.state <> 'gone' AND l.status = 'active'"
-    " AND l.run_id IS NULL");
+    " WHERE p.node_id = $1 AND p.state = 'held' AND p.state <> 'gone' AND l.status = 'active'");
 
-static void reap_strays(struct leases *leases)
+/* Relays of holdings that ended without anybody to end them, with all they run. */
+static void reap_relays(struct leases *leases)
 {
-	struct executor *executor = leases->drivers->host->executor;
-	pid_t pids[MAX_STRAYS];
-	int ended = 0;
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_strv_ char **held = NULL;
+	int ended;
 
-	for (int round = 0; round < REAP_ROUNDS; round++) {
-		size_t strays = executor_strays(executor, pids, MAX_STRAYS);
-
-		if (strays == 0)
-			break;
-		for (size_t i = 0; i < MIN_OF(strays, MAX_STRAYS); i++)
-			ended += exec_reap_leftover(leases->node.id, "", pids[i],
-						    process_start_time(pids[i]));
+	if (ids_read(leases->db, &HELD, &held, &err, B_TEXT(leases->node.id)) < 0) {
+		log_warn("places in use could not be read: %s", err.message);
+		return;
 	}
-	if (ended > 0)
-		log_warn("%d processes of an earlier server were ended", ended);
+	ended = executor_reap(leases->drivers->host->executor, (const char *const *)held,
+			      strv_len(held), &err);
+	if (ended < 0)
+		log_warn("relays that nobody holds could not be ended yet: %s", err.message);
+	else if (ended > 0)
+		log_warn("%d relays that nobody holds were ended", ended);
 }
 
 static int take_over_tx(struct tx *tx, void *arg, struct error *err)
@@ -96,9 +92,13 @@ static int lose_rebooted(struct leases *leases, const struct place *place, struc
 
 static int open_again(struct leases *leases, const struct place *place, struct error *err)
 {
+	_cleanup_error_ struct error closed = { 0 };
+
 	(void)err;
-	if (place->state == PLACE_HELD)
-		executor_open_place(leases->drivers->host->executor, place->id, place->generation);
+	/* One that stays closed refuses commands and is released like any other; the server starts.
+	 */
+	if (place->state == PLACE_HELD && driver_open(leases->drivers, place, &closed) < 0)
+		log_warn("place %s takes no commands: %s", place->id, closed.message);
 	return 0;
 }
 
@@ -111,7 +111,7 @@ static int take_over(struct leases *leases, struct error *err)
 		     B_TEXT(node->boot_id)) < 0 ||
 	    with_each_place(leases, rebooted, lose_rebooted, err) < 0 ||
 	    DB_WRITE(leases->db, "lease.take_over", take_over_tx, leases, err) < 0 ||
-	    ids_read(leases->db, &OPERATOR_HELD, &held, err, B_TEXT(node->id)) < 0)
+	    ids_read(leases->db, &HELD, &held, err, B_TEXT(node->id)) < 0)
 		return -1;
 	return with_each_place(leases, held, open_again, err);
 }
@@ -120,13 +120,13 @@ int leases_recover(struct leases *leases, struct error *err)
 {
 	_cleanup_error_ struct error later = { 0 };
 
-	reap_strays(leases);
 	/* A spooled orphan that cannot be read is audit's to show, not a reason not to start. */
 	if (spool_flush(leases, &later) < 0)
 		log_warn("the spool is not empty yet: %s", later.message);
 	if (settle_intents(leases, err) < 0 || queue_interrupted_places(leases, err) < 0 ||
 	    end_ownerless_leases(leases, err) < 0 || take_over(leases, err) < 0)
 		return -1;
+	reap_relays(leases);
 	error_clear(&later);
 	if (reconcile(leases, true, &later) < 0)
 		log_warn("providers and database are not compared yet: %s", later.message);

@@ -17,6 +17,7 @@ struct place {
 	enum place_state state;
 	char holder_lease[ID_SIZE]; /* "" when nobody holds it */
 	int64_t generation, epoch;
+	char relay_key[65]; /* hex; what server and relay prove to each other. Never shown */
 	char node_id[ID_SIZE], boot_id[ID_SIZE];
 	int64_t boot_epoch;
 	enum fencing fencing;

@@ -12,8 +12,12 @@ SQL(RUN_SET_RUNNING, "UPDATE runs SET status = 'running', status_reason = NULL, 
 		     " started_at = $3, updated_at = $3, node_id = $4, boot_epoch = $5"
 		     " WHERE id = $1 AND status = 'queued' AND cancel_requested_at IS NULL");
 SQL(RUN_SET_CONTEXT, "UPDATE runs SET context = $2, updated_at = $3 WHERE id = $1");
-SQL(RUN_SET_PROCESS, "UPDATE runs SET process_pid = $2, process_start_time = $3, updated_at = $4"
-		     " WHERE id = $1");
+SQL(RUN_SET_PROCESS, "UPDATE runs SET process_pid = $2, updated_at = $3 WHERE id = $1");
+SQL(RUN_SET_ADOPTED, "UPDATE runs SET node_id = $2, boot_epoch = $3, updated_at = $4"
+		     " WHERE id = $1 AND status = 'running'");
+SQL(RUN_SET_REQUEUED, "UPDATE runs SET status = 'queued', lease_id = NULL, started_at = NULL,"
+		      " node_id = $2, boot_epoch = $3, updated_at = $4"
+		      " WHERE id = $1 AND status = 'running'");
 SQL(RUN_SET_END, "UPDATE runs SET status = $2, status_reason = NULL, exit_code = $3, signal = $4,"
 		 " reason = $5, error = $6, error_code = $7, result = $8, log_bytes = $9,"
 		 " finished_at = $10, updated_at = $10 WHERE id = $1 AND " STILL_OPEN);
@@ -31,7 +35,7 @@ SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,
 /* Every write here shares one argument: what to say about which run, when. */
 struct note {
 	const char *id, *text;
-	int64_t now, number, second;
+	int64_t now, number;
 	const struct node *node;
 	const struct run_ending *ending;
 	const struct actor *actor;
@@ -117,18 +121,54 @@ static int set_process(struct tx *tx, void *arg, struct error *err)
 {
 	struct note *n = arg;
 
-	return tx_exec(tx, &RUN_SET_PROCESS, err, B_TEXT(n->id), B_INT(n->number), B_INT(n->second),
-		       B_INT(n->now)) < 0
+	return tx_exec(tx, &RUN_SET_PROCESS, err, B_TEXT(n->id), B_INT(n->number), B_INT(n->now)) <
+			       0
 		       ? -1
 		       : 0;
 }
 
 int run_note_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
-		     int64_t start_time, struct error *err)
+		     struct error *err)
 {
-	struct note n = { .id = id, .number = pid, .second = start_time, .now = clock_now(clock) };
+	struct note n = { .id = id, .number = pid, .now = clock_now(clock) };
 
 	return DB_WRITE(db, "run.process", set_process, &n, err);
+}
+
+static int set_adopted(struct tx *tx, void *arg, struct error *err)
+{
+	struct note *n = arg;
+
+	return tx_exec(tx, &RUN_SET_ADOPTED, err, B_TEXT(n->id), B_TEXT(n->node->id),
+		       B_INT(n->node->boot_epoch), B_INT(n->now)) < 0
+		       ? -1
+		       : 0;
+}
+
+int run_note_adopted(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		     struct error *err)
+{
+	struct note n = { .id = id, .node = node, .now = clock_now(clock) };
+
+	return DB_WRITE(db, "run.adopted", set_adopted, &n, err);
+}
+
+static int set_requeued(struct tx *tx, void *arg, struct error *err)
+{
+	struct note *n = arg;
+
+	return tx_exec(tx, &RUN_SET_REQUEUED, err, B_TEXT(n->id), B_TEXT(n->node->id),
+		       B_INT(n->node->boot_epoch), B_INT(n->now)) < 0
+		       ? -1
+		       : 0;
+}
+
+int run_note_requeued(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		      struct error *err)
+{
+	struct note n = { .id = id, .node = node, .now = clock_now(clock) };
+
+	return DB_WRITE(db, "run.requeued", set_requeued, &n, err);
 }
 
 static int set_end(struct tx *tx, void *arg, struct error *err)

@@ -66,9 +66,10 @@ static int step_failed(struct error *err, enum error_code code, const char *verb
 	return error_recode(err, code);
 }
 
+/* The latch also wakes runs that wait when the server stops; that is no cancelling. */
 static bool cancelled(const struct walk *w)
 {
-	return latch_is_set(w->o->cancel_fd);
+	return latch_is_set(w->o->cancel_fd) && runs_pause(w->o->runs, 0);
 }
 
 /* ---- resolve: who asks, and where it will run ---- */
@@ -338,6 +339,20 @@ static char **command_env(const struct walk *w)
 	return env;
 }
 
+/* The command is going in the place, whoever started it: its output to the log until it has ended.
+ */
+static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, struct error *err)
+{
+	int outcome;
+
+	if (cancelled(w))
+		executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED);
+	outcome = exec_wait(exec, &w->result, err);
+	w->executed = outcome == 0;
+	w->run->log_bytes = runlog_end(log);
+	return outcome;
+}
+
 static int execute(struct walk *w, struct error *err)
 {
 	_cleanup_strv_ char **env = command_env(w);
@@ -365,18 +380,14 @@ static int execute(struct walk *w, struct error *err)
 	if (outcome == 0) {
 		_cleanup_error_ struct error unrecorded = { 0 };
 
-		/* Without the pid on the row recovery still finds the tree by its marker. */
+		/* Says that the command has begun: a run that had not is simply run again. */
 		if (run_note_process(w->o->db, w->o->clock, w->run->id, exec_pid(exec),
-				     (int64_t)exec_start_time(exec), &unrecorded) < 0)
+				     &unrecorded) < 0)
 			log_warn("run %s: process not recorded: %s", w->run->id,
 				 unrecorded.message);
 		runs_notify(w->o->runs, w->run->id);
-		if (cancelled(w))
-			executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED);
-		outcome = exec_wait(exec, &w->result, err);
-		w->executed = outcome == 0;
+		outcome = follow_exec(w, exec, log, err);
 	}
-	w->run->log_bytes = runlog_end(log);
 	runlog_close(log);
 	return outcome;
 }
@@ -569,39 +580,57 @@ static void step(struct walk *w, step_fn *fn, int64_t *took_ms)
 }
 
 /*
- * The server stops while the run waits for a place, and nobody asked for the run's end: it stays
- * queued, as it would if the server had been killed, and the next start takes it up.
+ * The server goes, and nobody asked for the run's end. It is left as it is, as if the server had
+ * been killed: queued, or running in the care of its relay. The next server takes it up.
  */
-static bool is_put_off(const struct walk *w)
+static bool is_left_behind(const struct walk *w)
 {
-	_cleanup_run_ struct run now = { 0 };
+	return (w->err.code == ERR_CANCELLED || w->err.code == ERR_UNAVAILABLE) &&
+	       !runs_pause(w->o->runs, 0);
+}
 
-	return w->err.code == ERR_CANCELLED && !id_is_set(w->run->lease_id) &&
-	       !runs_pause(w->o->runs, 0) && run_get(w->o->runs, w->run->id, &now, NULL) == 0 &&
-	       now.status == RUN_QUEUED && now.cancel_requested_at == 0;
+static void finish(struct walk *w, int64_t begin)
+{
+	struct orchestration *o = w->o;
+	int64_t before_release;
+
+	if (!is_left_behind(w)) {
+		end(w);
+		before_release = clock_mono(o->clock);
+		release(w);
+		w->times.released_ms = clock_mono(o->clock) - before_release;
+		keep_timings(w, clock_mono(o->clock) - begin);
+	}
+	walk_clear(w);
 }
 
 void orchestrate(struct orchestration *o, struct run *run)
 {
 	struct walk w = { .o = o, .run = run, .actor = ACTOR_SYSTEM };
-	int64_t begin = clock_mono(o->clock), before_release;
+	int64_t begin = clock_mono(o->clock);
 
 	id_copy(w.actor.run_id, run->id);
 	step(&w, resolve, &w.times.acquired_ms);
 	step(&w, acquire, &w.times.acquired_ms);
-	if (is_put_off(&w)) {
-		walk_clear(&w);
-		return;
-	}
 	step(&w, realize, &w.times.realized_ms);
 	step(&w, describe_place, &w.times.realized_ms);
 	step(&w, provision, &w.times.provisioned_ms);
 	step(&w, execute, &w.times.executed_ms);
-	end(&w);
+	finish(&w, begin);
+}
 
-	before_release = clock_mono(o->clock);
-	release(&w);
-	w.times.released_ms = clock_mono(o->clock) - before_release;
-	keep_timings(&w, clock_mono(o->clock) - begin);
-	walk_clear(&w);
+void orchestrate_adopted(struct orchestration *o, struct run *run, struct exec *exec,
+			 struct runlog *log)
+{
+	struct walk w = { .o = o, .run = run, .actor = ACTOR_SYSTEM };
+	int64_t begin = clock_mono(o->clock);
+	_cleanup_error_ struct error ignored = { 0 };
+
+	id_copy(w.actor.run_id, run->id);
+	if (id_is_set(run->agent_id) && agent_get(o->db, run->agent_id, &w.agent, &ignored) == 0)
+		id_copy(w.actor.agent_id, w.agent.id);
+	follow_exec(&w, exec, log, &w.err);
+	runlog_close(log);
+	w.times.executed_ms = w.executed ? w.result.duration_ms : 0;
+	finish(&w, begin);
 }

@@ -25,6 +25,9 @@ struct orchestration {
 };
 /* Walks one claimed run to its end. Never fails: every outcome is on the row. */
 void orchestrate(struct orchestration *o, struct run *run);
+/* From the command on, for a run that an earlier server began; takes over exec and log. */
+void orchestrate_adopted(struct orchestration *o, struct run *run, struct exec *exec,
+			 struct runlog *log);
 
 /* How a command of this adapter reaches a place of this driver (spec 01 E.6); fails closed (I7). */
 struct execution_target {

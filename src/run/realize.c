@@ -109,6 +109,13 @@ static char *describe_failure(struct runlog_store *logs, const char *name,
 	return buf_steal(&text);
 }
 
+/* The run's id with another version digit: derived, so that cancelling needs no bookkeeping. */
+void provision_exec_id(const char *run_id, char out[ID_SIZE])
+{
+	id_copy(out, run_id);
+	out[14] = out[14] == '5' ? '6' : '5';
+}
+
 int provision_run(struct orchestration *o, const struct provision *p, char **detail,
 		  struct error *err)
 {
@@ -118,7 +125,8 @@ int provision_run(struct orchestration *o, const struct provision *p, char **det
 	struct runlog *log = NULL;
 	struct exec *exec = NULL;
 	struct exec_result result = { 0 };
-	struct exec_spec spec = { .exec_id = p->run_id,
+	char exec_id[ID_SIZE];
+	struct exec_spec spec = { .exec_id = exec_id,
 				  .place_id = p->place->id,
 				  .generation = p->generation,
 				  .argv = argv,
@@ -128,6 +136,7 @@ int provision_run(struct orchestration *o, const struct provision *p, char **det
 	int outcome;
 
 	*detail = NULL;
+	provision_exec_id(p->run_id, exec_id);
 	if (runlog_open(o->logs, log_name, &log, err) < 0)
 		return -1;
 	spec.log = log;

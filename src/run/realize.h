@@ -18,10 +18,13 @@ json_t *realization_request(const struct realization_source *source); /* new ref
  * Runs `bash -lc COMMAND` in the place. A command that ran and failed is success of this call with
  * *detail set to one line saying how it ended; NULL detail means it succeeded.
  */
+/* The id of a run's provision command: its own, so that it is never taken for the run's command. */
+void provision_exec_id(const char *run_id, char out[ID_SIZE]);
+
 struct provision {
 	const struct place *place;
 	int64_t generation;
-	const char *run_id; /* also the exec's id: cancelling the run ends it, recovery finds it */
+	const char *run_id;
 	const char *cwd, *command;
 	int64_t timeout_ms;
 };

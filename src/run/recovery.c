@@ -1,8 +1,9 @@
 /*
- * What an earlier server left behind. Until relays hold the processes, a run whose server died has
- * lost its output's reader: its process tree is ended, the run fails with process_lost, its leases
- * are released as failed, and only then one retry is queued, so that the retry never meets its
- * predecessor's place.
+ * What an earlier server left behind. The command of a run is in the care of its place's relay, so
+ * a run whose server died is taken up where its log ends and never notices. Three things can be
+ * found instead: the command never began (the run is queued again), or the relay is gone as well,
+ * with the command: then the run fails with process_lost, its leases are released as failed, and
+ * only then one retry is queued, so that the retry never meets its predecessor's place.
  */
 #include "run/service.h"
 
@@ -79,40 +80,84 @@ static int end_lost(struct runs *runs, const struct run *run, struct error *err)
 		ending.result = NULL;
 	} else {
 		text = run->process_pid > 0
-			       ? xasprintf("the server stopped while process %lld was running",
-					   (long long)run->process_pid)
+			       ? xasprintf(
+					 "the server and the relay that held process %lld are gone",
+					 (long long)run->process_pid)
 			       : xstrdup("the server stopped before the command began");
 		ending.error = text;
 	}
 	return run_note_end(runs->db, runs->clock, run->id, &ending, MAX_OF(log_bytes, 0), err);
 }
 
+/* 1: going on, 0: the relay knows no such command, -1: there is no relay to ask. */
+static int take_up(struct runs *runs, const struct run *run, struct error *err)
+{
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+	struct exec_spec spec = { .exec_id = run->id };
+	struct exec *exec = NULL;
+
+	if (lease_get(runs->leases, run->lease_id, &lease, &place, err) < 0)
+		return -1;
+	spec.place_id = place.id;
+	spec.generation = lease.generation;
+	if (runlog_open(runs->logs, run->id, &spec.log, err) < 0)
+		return -1;
+	if (exec_adopt(runs->executor, &spec, &exec, err) < 0) {
+		runlog_close(spec.log);
+		return err->code == ERR_NOT_FOUND ? 0 : -1;
+	}
+	if (run_note_adopted(runs->db, runs->clock, runs->node, run->id, err) < 0)
+		log_warn("run %s goes on, which could not be recorded: %s", run->id, err->message);
+	runs_take_up(runs, run->id, exec, spec.log);
+	return 1;
+}
+
+static int release_leases(struct runs *runs, const struct run *run, struct error *err)
+{
+	_cleanup_json_ json_t *report = lease_release_run(
+		runs->leases, run->id, run->cancel_requested_at > 0 ? LEASE_RELEASED : LEASE_FAILED,
+		NULL, &ACTOR_SYSTEM, err);
+
+	return report ? 0 : -1;
+}
+
+static int give_up(struct runs *runs, const struct run *run, struct error *err)
+{
+	char retry_id[ID_SIZE];
+	int ended = end_lost(runs, run, err);
+
+	if (ended < 0 || release_leases(runs, run, err) < 0)
+		return -1;
+	log_warn("run %s was lost with its relay", run->id);
+	if (ended == 0 || run->cancel_requested_at > 0 || run->process_pid == 0 ||
+	    run->process_loss_retry_count > 0)
+		return 0;
+	return run_queue_retry(runs->db, runs->clock, runs->node, &ACTOR_SYSTEM, run,
+			       run->process_loss_retry_count + 1, retry_id, err);
+}
+
 static int settle(struct runs *runs, const char *id, struct error *err)
 {
 	_cleanup_run_ struct run run = { 0 };
-	_cleanup_json_ json_t *report = NULL;
-	char retry_id[ID_SIZE];
-	int ended, processes = 0;
+	_cleanup_error_ struct error why = { 0 };
+	int going = -1;
 
 	if (run_get(runs, id, &run, err) < 0)
 		return -1;
-	if (streq(run.node_id, runs->node->id))
-		processes = exec_reap_leftover(runs->node->id, id, (pid_t)run.process_pid,
-					       (unsigned long long)run.process_start_time);
-	ended = end_lost(runs, &run, err);
-	if (ended < 0)
-		return -1;
-	report = lease_release_run(runs->leases, id,
-				   run.cancel_requested_at > 0 ? LEASE_RELEASED : LEASE_FAILED,
-				   NULL, &ACTOR_SYSTEM, err);
-	if (!report)
-		return -1;
-	log_warn("run %s was lost with an earlier server: %d processes ended", id, processes);
-	if (ended == 0 || run.cancel_requested_at > 0 || run.process_pid == 0 ||
-	    run.process_loss_retry_count > 0)
+	if (streq(run.node_id, runs->node->id) && id_is_set(run.lease_id))
+		going = take_up(runs, &run, &why);
+	if (going > 0) {
+		log_info("run %s goes on", id);
 		return 0;
-	return run_queue_retry(runs->db, runs->clock, runs->node, &ACTOR_SYSTEM, &run,
-			       run.process_loss_retry_count + 1, retry_id, err);
+	}
+	if (going == 0 && run.process_pid == 0 && run.cancel_requested_at == 0) {
+		log_info("run %s had not begun its command: queued again", id);
+		return release_leases(runs, &run, err) < 0
+			       ? -1
+			       : run_note_requeued(runs->db, runs->clock, runs->node, id, err);
+	}
+	return give_up(runs, &run, err);
 }
 
 int runs_recover(struct runs *runs, struct error *err)

@@ -32,7 +32,13 @@ int run_note_running(struct db *db, struct clock *clock, const struct node *node
 int run_note_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
 		     struct error *err);
 int run_note_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
-		     int64_t start_time, struct error *err);
+		     struct error *err);
+/* running -> running, in the care of this start of the server. */
+int run_note_adopted(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		     struct error *err);
+/* running -> queued: its command never began. */
+int run_note_requeued(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		      struct error *err);
 /* anything not final -> final. 1: ended by this call, 0: it had ended before. */
 int run_note_end(struct db *db, struct clock *clock, const char *id,
 		 const struct run_ending *ending, int64_t log_bytes, struct error *err);

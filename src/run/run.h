@@ -56,7 +56,10 @@ int runs_new(const struct runs_options *options, struct runs **runs, struct erro
 /* Recovery at start (spec 01 E.7): runs of this node's earlier boots, and of dead nodes. */
 int runs_recover(struct runs *runs, struct error *err);
 int runs_start(struct runs *runs, struct error *err);
-/* Stops taking runs; with drain waits for those going until the deadline, else cancels them. */
+/*
+ * Stops taking runs; with drain waits for those going until the deadline. What is still going then
+ * is left to its relay, and to the next server.
+ */
 void runs_stop(struct runs *runs, bool drain, int64_t wait_ms);
 void runs_free(struct runs *runs);
 size_t runs_active(struct runs *runs);

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "run/realize.h"
 #include "run/row.h"
 
 #define DEFAULT_PARALLEL 256
@@ -147,6 +148,16 @@ void runs_notify(struct runs *runs, const char *run_id)
 	pthread_mutex_unlock(&runs->lock);
 }
 
+/* Whichever of the run's two commands is going; asking for one that is not does no harm. */
+static void cancel_commands(struct runs *runs, const char *run_id)
+{
+	char provision_id[ID_SIZE];
+
+	provision_exec_id(run_id, provision_id);
+	executor_cancel(runs->executor, run_id, EXEC_CANCELLED);
+	executor_cancel(runs->executor, provision_id, EXEC_CANCELLED);
+}
+
 /* ---- dispatching ---- */
 
 static struct run_task *find_task(struct runs *runs, const char *id)
@@ -196,7 +207,15 @@ static void *walk_run(void *arg)
 		.cancel_fd = task->cancel_fd,
 	};
 
-	if (run_get(runs, task->id, &run, &err) < 0) {
+	if (task->exec) {
+		/* Without the row it is still followed to its end; what came of it is in the log.
+		 */
+		if (run_get(runs, task->id, &run, &err) < 0)
+			id_copy(run.id, task->id);
+		if (run.cancel_requested_at > 0)
+			latch_set(task->cancel_fd);
+		orchestrate_adopted(&o, &run, task->exec, task->log);
+	} else if (run_get(runs, task->id, &run, &err) < 0) {
 		log_error("run %s could not be read: %s", task->id, err.message);
 		runs_pause(runs, TICK_MS); /* not in a tight loop with the dispatcher */
 	} else if (run.status == RUN_QUEUED) {
@@ -208,8 +227,8 @@ static void *walk_run(void *arg)
 	return NULL;
 }
 
-/* False when no thread could be had; the row stays queued and is tried again. */
-static bool start_task(struct runs *runs, const char *id)
+/* False when no thread could be had; the row stays as it is and is tried again. */
+static bool start_task(struct runs *runs, const char *id, struct exec *exec, struct runlog *log)
 {
 	struct run_task *task = xcalloc(1, sizeof(*task));
 	_cleanup_error_ struct error err = { 0 };
@@ -218,6 +237,8 @@ static bool start_task(struct runs *runs, const char *id)
 	int failed;
 
 	task->runs = runs;
+	task->exec = exec;
+	task->log = log;
 	id_copy(task->id, id);
 	task->cancel_fd = latch_new(&err);
 	if (task->cancel_fd < 0) {
@@ -242,6 +263,16 @@ static bool start_task(struct runs *runs, const char *id)
 		return false;
 	}
 	return true;
+}
+
+void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, struct runlog *log)
+{
+	/* Its command is going and its output must be taken: there is nothing better to do than
+	 * wait. */
+	while (!start_task(runs, run_id, exec, log)) {
+		if (!runs_pause(runs, TICK_MS))
+			return;
+	}
 }
 
 struct queue {
@@ -289,7 +320,7 @@ static void honour_cancels(struct queue *q)
 			latch_set(task->cancel_fd);
 		pthread_mutex_unlock(&q->runs->lock);
 		if (task)
-			executor_cancel(q->runs->executor, q->cancel[i], EXEC_CANCELLED);
+			cancel_commands(q->runs, q->cancel[i]);
 	}
 }
 
@@ -319,7 +350,7 @@ static void dispatch_once(struct runs *runs)
 		if (known)
 			continue;
 		if (room) {
-			if (!start_task(runs, q.ids[i]))
+			if (!start_task(runs, q.ids[i], NULL, NULL))
 				return;
 		} else if (!q.explained[i] && !runs->stopping) {
 			_cleanup_free_ char *reason = xasprintf(
@@ -368,22 +399,14 @@ size_t runs_active(struct runs *runs)
 	return active;
 }
 
-static void cancel_all(struct runs *runs)
+/* Wakes whoever waits for a place or for a command; neither comes to an end by it. */
+static void let_go(struct runs *runs)
 {
-	_cleanup_free_ void *memory = NULL;
-	char(*ids)[ID_SIZE];
-	size_t count = 0;
-
 	pthread_mutex_lock(&runs->lock);
-	memory = xcalloc(runs->active + 1, ID_SIZE);
-	ids = memory;
-	for (struct run_task *task = runs->tasks; task; task = task->next) {
+	for (struct run_task *task = runs->tasks; task; task = task->next)
 		latch_set(task->cancel_fd);
-		id_copy(ids[count++], task->id);
-	}
 	pthread_mutex_unlock(&runs->lock);
-	for (size_t i = 0; i < count; i++)
-		executor_cancel(runs->executor, ids[i], EXEC_CANCELLED);
+	executor_detach(runs->executor);
 }
 
 /* True when no run is left on its way. */
@@ -411,7 +434,7 @@ void runs_stop(struct runs *runs, bool drain, int64_t wait_ms)
 	runs->started = false;
 	if (drain && wait_idle(runs, wait_ms))
 		return;
-	cancel_all(runs);
+	let_go(runs);
 	if (!wait_idle(runs, MAX_OF(wait_ms, 15000)))
 		log_error("%zu runs did not stop in time; recovery settles them",
 			  runs_active(runs));
@@ -499,7 +522,7 @@ int run_cancel(struct runs *runs, const struct actor *actor, const char *id, str
 		latch_set(task->cancel_fd);
 	pthread_mutex_unlock(&runs->lock);
 	if (task) {
-		executor_cancel(runs->executor, id, EXEC_CANCELLED);
+		cancel_commands(runs, id);
 	} else if (run->status == RUN_QUEUED && streq(run->node_id, runs->node->id)) {
 		if (run_note_end(runs->db, runs->clock, id, &never_began, 0, err) < 0)
 			return -1;

@@ -11,7 +11,9 @@ struct run_task {
 	struct run_task *next;
 	struct runs *runs;
 	char id[ID_SIZE];
-	int cancel_fd; /* latch */
+	int cancel_fd;     /* latch */
+	struct exec *exec; /* taken up: its command is going already; else NULL */
+	struct runlog *log;
 };
 
 struct run_watcher {
@@ -43,6 +45,8 @@ struct runs {
 };
 
 void runs_wake(struct runs *runs);
+/* A run whose command is going, on a thread of its own; takes over exec and log. */
+void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, struct runlog *log);
 /* Tells followers that something about the run changed. */
 void runs_notify(struct runs *runs, const char *run_id);
 /* Waits; false when the service is stopping and the caller should give up. */
