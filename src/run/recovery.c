@@ -162,8 +162,7 @@ static int settle(struct runs *runs, const char *id, struct error *err)
 
 int runs_recover(struct runs *runs, struct error *err)
 {
-	struct lost *l = xcalloc(1, sizeof(*l));
-	_cleanup_free_ void *memory = l;
+	_cleanup_free_ struct lost *l = xcalloc(1, sizeof(*l));
 	size_t settled;
 
 	l->runs = runs;
