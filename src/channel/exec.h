@@ -1,36 +1,99 @@
 /*
- * One command in a place. Until relays hold the processes, this server does: posix_spawn in its own
- * session, output straight to a run log, the whole tree ended by session and marker when the exec
- * ends for any reason. This file is what the relay's channel replaces; callers see only this
- * header.
+ * One command in a place, held by the place's relay: processes, pipes, terminals and unread output
+ * live there and outlive this server. Callers see only this header; keeper.c starts and asks the
+ * keeper, link.c is one authenticated connection to a relay, loop.c the one thread that moves
+ * frames.
+ *
+ * A place's relay is made when it is first needed (executor_open_place only remembers how): an idle
+ * lease costs nothing. Making is idempotent by place id, connecting raises the epoch, so after a
+ * crash of anybody the same calls lead to the same relay. The epoch is (boot epoch << 32 |
+ * connections so far): it rises with every connect of every start without a write to the database.
  *
  * The environment of the command is exactly what is asked for plus a minimal fixed set (PATH, HOME,
  * LANG, TERM=dumb, USER, LOGNAME, SHELL, TMPDIR when absent); the server's own is never inherited.
+ *
+ * Threads: every call may block and is safe from any thread. Output of an exec is appended to its
+ * log by the thread in exec_wait, which acknowledges to the relay what the log has taken; frames
+ * wait for it in a queue bounded by the credit it gives.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/id.h"
+#include "base/json.h"
 #include "record/kinds.h"
 #include "runlog/runlog.h"
 
-struct executor; /* every exec this server has going */
+#define PLACE_KEY_SIZE 32
+
+struct executor; /* every place and exec of this server */
 struct exec;
 
+struct executor_options {
+	struct clock *clock;
+	const char *owner; /* node id: marks every process started here, for audit */
+	int64_t boot_epoch;
+	const char *runtime_path; /* the keeper's directory, made 0700 */
+	const char
+		*keeper_path; /* program; NULL: berth-keeper beside this program, then in libexec */
+	const char *relay_path; /* program; NULL: berth-relay beside the keeper */
+	int64_t absence_ms;     /* default for places; 0: 15 min */
+};
+int executor_new(const struct executor_options *options, struct executor **executor,
+		 struct error *err);
+/* Lets go of every relay and leaves it running; execs in exec_wait return ERR_UNAVAILABLE. */
+void executor_free(struct executor *executor);
+/* Wakes every exec_wait with ERR_UNAVAILABLE without ending anything: the server is going, the work
+ * stays. */
+void executor_detach(struct executor *executor);
+
+struct exec_place {
+	const char *place_id;
+	int64_t generation;
+	uint8_t key[PLACE_KEY_SIZE]; /* made with the holding, kept on the place's row */
+	const char *root;            /* directory that is the place; NULL: the whole host */
+	const char *cwd;    /* where commands start that name no directory; NULL: root, or / */
+	int64_t absence_ms; /* 0: the executor's default */
+};
+/*
+ * A place takes execs and file calls only while it is open, and only for the generation it was
+ * opened for. Unknown places are closed (ERR_LEASE_ENDED). Opening again with the same generation
+ * changes nothing.
+ */
+int executor_open_place(struct executor *executor, const struct exec_place *place,
+			struct error *err);
+/*
+ * Closes the place, ends every exec of it with that reason and the relay with it; returns when
+ * nothing of it is left on this machine or the deadline passed (ERR_TIMEOUT). Also for places that
+ * are not open (left by an earlier server); a place without a relay is success.
+ */
+int executor_stop_place(struct executor *executor, const char *place_id, enum exec_reason why,
+			int64_t wait_ms, struct error *err);
+
+struct exec_terminal {
+	uint16_t rows, cols;
+	const char *term; /* NULL: xterm-256color */
+};
+
 struct exec_spec {
-	const char *exec_id;    /* chosen by the caller */
-	const char *place_id;   /* what executor_stop_place ends */
-	int64_t generation;     /* the holder it runs for; the place must be open for it */
+	const char *exec_id; /* uuid, chosen by the caller; the same id again is the same exec */
+	const char *place_id;
+	int64_t generation;
 	char *const *argv;      /* never a shell string */
 	char *const *env;       /* "K=V", on top of the minimal set; NULL for none */
-	const char *cwd;        /* absolute */
-	const void *stdin_data; /* the whole of stdin; NULL is /dev/null */
+	const char *cwd;        /* absolute; NULL: the place's */
+	const char *user;       /* NULL: the place's */
+	const void *stdin_data; /* the whole of stdin; NULL with !stdin_stream is /dev/null */
 	size_t stdin_len;
-	int64_t timeout_ms; /* 0: none */
-	struct runlog *log; /* borrowed until exec_wait returned */
+	bool stdin_stream; /* stdin comes by executor_write_stdin, after stdin_data */
+	const struct exec_terminal *terminal; /* NULL: pipes */
+	int64_t timeout_ms;                   /* 0: none */
+	struct runlog
+		*log; /* borrowed until exec_wait returned; a terminal's output is RUNLOG_PTY */
 };
 
 struct exec_result {
@@ -41,41 +104,50 @@ struct exec_result {
 	int64_t stdout_bytes, stderr_bytes;
 };
 
-/* `owner` (the node id) marks every process started here, so that audit tells ours from others'. */
-int executor_new(struct clock *clock, const char *owner, struct executor **executor,
-		 struct error *err);
-void executor_free(struct executor *executor); /* ends what is still going */
-
 /*
  * ERR_COMMAND_NOT_FOUND / ERR_COMMAND_DENIED when it cannot start; ERR_LEASE_ENDED or
- * ERR_STALE_GENERATION when the place is closed or open for another holder. After success exec_wait
- * must be called exactly once; it frees the exec.
+ * ERR_STALE_GENERATION when the place is closed or open for another holder; ERR_LEASE_LOST when its
+ * relay is gone. After success exec_wait must be called exactly once; it frees the exec.
  */
 int exec_start(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);
+/*
+ * Takes up an exec that an earlier server (or a connection that broke) started: output goes on at
+ * the end of the log. ERR_NOT_FOUND when the relay does not know it: it was never started. spec
+ * needs exec_id, place_id, generation and log only.
+ */
+int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
+	       struct error *err);
+/*
+ * Appends output to the log until the exec has ended, then has the relay forget it. Survives broken
+ * connections by attaching again. A relay that died: success with reason lease_lost.
+ * ERR_UNAVAILABLE: the server is going (executor_detach); the exec lives on.
+ */
 int exec_wait(struct exec *exec, struct exec_result *result, struct error *err);
-/* From any thread, any number of times: TERM, then KILL after a short grace, to the whole tree. */
-void executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why);
 
-/* Bookkeeping for recovery after a crash of this server. */
-pid_t exec_pid(const struct exec *exec);
-unsigned long long exec_start_time(const struct exec *exec);
+/* By id, from any thread. ERR_NOT_FOUND: no such exec is going here. */
+int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why);
+enum exec_target { EXEC_TO_PROCESS, EXEC_TO_GROUP, EXEC_TO_TREE };
+int executor_signal(struct executor *executor, const char *exec_id, int number,
+		    enum exec_target target, struct error *err);
+int executor_resize(struct executor *executor, const char *exec_id, uint16_t rows, uint16_t cols,
+		    struct error *err);
+/* Blocks while the command does not read, at most until the deadline (ERR_TIMEOUT); *taken says how
+ * much went. */
+int executor_write_stdin(struct executor *executor, const char *exec_id, const void *data,
+			 size_t len, bool end, int64_t wait_ms, size_t *taken, struct error *err);
 
+pid_t exec_pid(const struct exec *exec); /* as the relay sees it */
+
+/* For doctor and audit: {keeper:{ok, pid, version, places}, relay:{...}} and every kernel object of
+ * ours. */
+json_t *executor_health(struct executor *executor);
 /*
- * A place takes execs only while it is open, and only for the generation it was opened for: an exec
- * that passed the lease's check just before the holder changed is refused here. Unknown places are
- * closed. executor_stop_place closes it, ends every exec of it and returns when none is left or the
- * deadline passed (ERR_TIMEOUT).
+ * Objects of this data directory that none of `place_ids` (count of them) explains: array of {kind:
+ * "process"|"cgroup"|"mount"|"socket"|"directory"|"relay", id, where, reason}.
  */
-void executor_open_place(struct executor *executor, const char *place_id, int64_t generation);
-int executor_stop_place(struct executor *executor, const char *place_id, enum exec_reason why,
-			int64_t wait_ms, struct error *err);
-
-/*
- * Ends what an earlier server left: the recorded process if it is still the same one, its session,
- * and every process carrying the exec's marker. Returns how many were ended.
- */
-int exec_reap_leftover(const char *owner, const char *exec_id, pid_t pid,
-		       unsigned long long start_time);
-/* Processes carrying our owner mark that no live exec explains; for audit. */
-size_t executor_strays(struct executor *executor, pid_t *pids, size_t max);
+json_t *executor_audit(struct executor *executor, const char *const *place_ids, size_t count,
+		       struct error *err);
+/* Relays of places that nobody holds: ends them. Returns how many. */
+int executor_reap(struct executor *executor, const char *const *place_ids, size_t count,
+		  struct error *err);
