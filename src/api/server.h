@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include <pthread.h>
 #include "http/http.h"
 #include "run/run.h"
 
@@ -29,21 +30,33 @@ struct server {
 	struct drivers drivers;
 	struct leases *leases;
 	struct runs *runs;
-	struct runlog_store *run_logs, *exec_logs;
+	struct runlog_store *run_logs;
+	struct execs *execs;
 	struct http *http;
-	int data_dirfd, lock_fd, stop_fd; /* stop_fd: latch set by SIGTERM or idleness */
-	char *data_path, *socket_path;
+	pthread_t upkeep;
+	int data_dirfd, lock_fd;
+	int stop_fd;   /* latch: somebody here wants the server to end */
+	int upkeep_fd; /* latch that ends the upkeep thread; -1 while there is none */
+	char *data_path, *socket_path, *home_path;
+	bool listening; /* the socket at socket_path is ours */
 	int64_t started_at;
 };
 
-/* Takes the lock (ERR_LOCKED names the holder), opens, recovers, listens. All or nothing. */
+/*
+ * Takes the lock (ERR_LOCKED names the holder), opens, recovers, listens. All or nothing. Call it
+ * before other threads exist: from here on SIGTERM and SIGINT wait for server_run, and SIGPIPE is
+ * ignored.
+ */
 int server_start(const struct server_options *options, struct server **server, struct error *err);
-/* Blocks until SIGTERM, SIGINT or idle exit, then stops in order. Returns 0 or -1. */
+/*
+ * Blocks until SIGTERM, SIGINT or idle exit, then stops in order: no more requests, runs, leases,
+ * database. A second signal ends the process at once, which every start is prepared for.
+ */
 int server_run(struct server *server, struct error *err);
-void server_free(struct server *server);
+void server_free(struct server *server); /* stops it too, if server_run did not */
 
 /* One table per resource; each ends with path NULL. */
 extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], ISSUE_ROUTES[];
 extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
-extern const struct route ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
+extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */

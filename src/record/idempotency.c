@@ -11,7 +11,7 @@
  *                        |   ^ \
  *                        |   |  '--abandon--> (none)
  *                        '---'
- *            begin by a node that is alive, after the owner died: same entity, new owner
+ *            begin after the owner died or forgot: same entity, new owner
  */
 
 #define PRUNE_ROWS 500
@@ -25,7 +25,8 @@ SQL(IDEMPOTENCY_INSERT,
     " VALUES ($1, $2, $3, $4, $5, $6, 'pending', $7, $8, $9)");
 SQL(IDEMPOTENCY_FORGET, "DELETE FROM idempotency_keys"
 			" WHERE company_id = $1 AND actor = $2 AND route = $3 AND key = $4");
-SQL(IDEMPOTENCY_TAKE_OVER, "UPDATE idempotency_keys SET node_id = $5, boot_epoch = $6"
+SQL(IDEMPOTENCY_TAKE_OVER, "UPDATE idempotency_keys SET node_id = $5, boot_epoch = $6,"
+			   " created_at = $7"
 			   " WHERE company_id = $1 AND actor = $2 AND route = $3 AND key = $4");
 SQL(IDEMPOTENCY_FINISH, "UPDATE idempotency_keys SET state = 'done', status = $7, response = $8"
 			" WHERE company_id = $1 AND actor = $2 AND route = $3 AND key = $4"
@@ -95,6 +96,8 @@ static int owner_is_alive(struct tx *tx, const struct stored_key *stored,
 {
 	_cleanup_cursor_ struct cursor c = { 0 };
 
+	if (stored->created_at <= now - IDEMPOTENCY_ATTEMPT_MS)
+		return 0;
 	/* Our own heartbeat may be late while we are busy; that we run is proof enough. */
 	if (streq(stored->node_id, idem->node_id))
 		return stored->boot_epoch >= idem->boot_epoch;
@@ -126,11 +129,11 @@ static int insert_key(struct tx *tx, const struct idempotency_begin *begin, stru
 		       : 0;
 }
 
-static int take_over(struct tx *tx, struct idempotency *idem, struct error *err)
+static int take_over(struct tx *tx, struct idempotency *idem, int64_t now, struct error *err)
 {
 	idem->resumed = true;
 	return tx_exec(tx, &IDEMPOTENCY_TAKE_OVER, err, B_KEY(idem), B_TEXT(idem->node_id),
-		       B_INT(idem->boot_epoch)) < 0
+		       B_INT(idem->boot_epoch), B_INT(now)) < 0
 		       ? -1
 		       : 0;
 }
@@ -166,7 +169,7 @@ static int begin_key(struct tx *tx, void *arg, struct error *err)
 				 "the first request with this Idempotency-Key is still under way");
 	id_copy(idem->entity_id, stored.entity_id);
 	if (!stored.done)
-		return take_over(tx, idem, err);
+		return take_over(tx, idem, begin->now, err);
 	idem->replay = true;
 	idem->status = stored.status;
 	idem->response = steal(stored.response);

@@ -22,11 +22,14 @@ struct idempotency {
 	int64_t boot_epoch;
 };
 #define IDEMPOTENCY_KEEP_MS 86400000
+/* Longer than any request takes: an attempt this old could not write down how it ended. */
+#define IDEMPOTENCY_ATTEMPT_MS 7200000
 #define IDEMPOTENCY_RESPONSE_MAX ((size_t)1 << 20)
 /*
  * ERR_VALIDATION on a key that is not 1..255 visible characters, ERR_IDEMPOTENCY on another body,
- * ERR_IDEMPOTENCY_BUSY while the first is under way on a live node. An attempt whose server died is
- * taken over: `resumed`. company_id NULL: the request makes a company.
+ * ERR_IDEMPOTENCY_BUSY while the first is under way on a live node. An attempt whose server died,
+ * or that is older than IDEMPOTENCY_ATTEMPT_MS, is taken over: `resumed`. company_id NULL: the
+ * request makes a company.
  */
 int idempotency_begin(struct db *db, struct clock *clock, const struct node *node,
 		      const char *company_id, const struct actor *actor, const char *route,

@@ -9,7 +9,12 @@
  * savepoint; PostgreSQL: one SERIALIZABLE transaction per job on a pooled connection, retried on
  * 40001 and 40P01.
  *
- * Reading. `db_read` runs fn on a pooled read-only snapshot, concurrently with the writer.
+ * Reading. `db_read` runs fn on a pooled read-only snapshot, concurrently with the writer; on a
+ * connection that dies it runs again as well.
+ *
+ * Inside fn. After one failed call the transaction is lost, as PostgreSQL has it: every later call
+ * repeats the error, and the transaction fails even if fn returns 0. What may collide is written
+ * with ON CONFLICT DO NOTHING and an empty RETURNING. Opening another transaction is ERR_INTERNAL.
  *
  * SQL. Every statement is one text for both engines, declared with SQL(IDENT, "text") at file
  * scope; declaring registers it, and the checks prepare all of them on a real PostgreSQL. Rules:
@@ -18,8 +23,10 @@
  * a claim repeats its predicate outside the MATERIALIZED CTE; no table alias in RETURNING; no
  * data-changing CTE.
  *
- * Errors: ERR_DB_CONSTRAINT (unique or foreign key; the message names what), ERR_DB_BUSY,
- * ERR_DISK_FULL, ERR_DB otherwise. No lock may be held and no blocking call made inside fn.
+ * Errors: ERR_DB_CONSTRAINT (unique or foreign key; the message names what), ERR_DB_BUSY (a lock or
+ * a conflict that lasted too long), ERR_DISK_FULL, ERR_UNAVAILABLE (PostgreSQL cannot be reached),
+ * ERR_DB otherwise; "outcome unknown" in the message of a write says that PostgreSQL was lost while
+ * committing. No lock may be held and no blocking call made inside fn.
  */
 #pragma once
 
@@ -31,6 +38,7 @@
 struct db;
 struct tx;
 
+/* Statements are static data: connections remember them by address. */
 struct sql {
 	const char *name;
 	const char *text;

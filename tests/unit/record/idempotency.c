@@ -134,6 +134,23 @@ static void a_request_of_a_node_that_started_again_is_resumed(void **state)
 	assert_true(again.resumed);
 }
 
+static void an_attempt_that_could_not_write_its_end_does_not_hold_the_key_for_ever(void **state)
+{
+	struct records *r = records_of(state);
+	_cleanup_(idempotency_clear) struct idempotency first = { 0 }, again = { 0 };
+	_cleanup_(idempotency_clear) struct idempotency third = { 0 };
+
+	assert_done(r, begin(r, &HERE, &first));
+	clock_fake_advance(&r->fake, IDEMPOTENCY_ATTEMPT_MS - 1);
+	assert_refused(r, ERR_IDEMPOTENCY_BUSY, begin(r, &HERE, &again));
+	clock_fake_advance(&r->fake, 1);
+	assert_done(r, begin(r, &HERE, &again));
+	assert_true(again.resumed);
+	assert_string_equal(again.entity_id, first.entity_id);
+	/* The second attempt is young again. */
+	assert_refused(r, ERR_IDEMPOTENCY_BUSY, begin(r, &HERE, &third));
+}
+
 static void a_key_is_forgotten_after_a_day(void **state)
 {
 	struct records *r = records_of(state);
@@ -276,6 +293,7 @@ int main(void)
 		ON_BOTH(after_a_restart_the_request_is_resumed_with_the_same_entity),
 		ON_BOTH(a_request_of_another_node_is_busy_while_that_node_lives),
 		ON_BOTH(a_request_of_a_node_that_started_again_is_resumed),
+		ON_BOTH(an_attempt_that_could_not_write_its_end_does_not_hold_the_key_for_ever),
 		ON_BOTH(a_key_is_forgotten_after_a_day),
 		ON_BOTH(a_refused_request_gives_its_key_back),
 		ON_SQLITE(a_key_must_be_visible_and_not_too_long),

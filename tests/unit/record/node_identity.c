@@ -69,8 +69,8 @@ static void a_damaged_identity_is_refused_and_left_alone(void **state)
 		"{\"id\":\"nonsense\",\"bootEpoch\":1}",
 		"{\"id\":\"0b5ff5f6-5c35-4d4d-93e8-5d3d4a6e1f11\"}",
 		"{\"id\":\"0b5ff5f6-5c35-4d4d-93e8-5d3d4a6e1f11\",\"bootEpoch\":-4}",
-		"{\"id\":\"0b5ff5f6-5c35-4d4d-93e8-5d3d4a6e1f11\","
-		"\"bootEpoch\":9223372036854775807}",
+		("{\"id\":\"0b5ff5f6-5c35-4d4d-93e8-5d3d4a6e1f11\","
+		 "\"bootEpoch\":9223372036854775807}"),
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(damaged); i++) {

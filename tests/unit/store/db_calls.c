@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <string.h>
 
 static int write_job(struct store *s, db_fn *fn, void *arg)
@@ -145,6 +146,33 @@ static void a_query_may_be_open_twice(void **state)
 	put(s, "c", 3);
 	assert_done(s, db_read(s->db, list_within_list, NULL, &s->err));
 	assert_done(s, db_read(s->db, list_within_list, NULL, &s->err));
+}
+
+#define MANY 200
+
+static int run_many(struct tx *tx, void *arg, struct error *err)
+{
+	const struct sql *many = arg;
+	for (int64_t i = 0; i < MANY; i++) {
+		_cleanup_cursor_ struct cursor c;
+		if (tx_query(tx, &c, &many[i], err, B_INT(i)) < 0 || cursor_next(&c, err) < 0)
+			return -1;
+		assert_true(col_int(&c, 0) == 2 * i);
+	}
+	return 0;
+}
+
+static void a_connection_tells_many_statements_apart(void **state)
+{
+	struct store *s = store_of(state);
+	static char texts[MANY][64];
+	static struct sql many[MANY];
+	for (int i = 0; i < MANY; i++) {
+		snprintf(texts[i], sizeof(texts[i]), "SELECT CAST($1 AS BIGINT) + %d", i);
+		many[i] = (struct sql){ "MANY", texts[i] };
+	}
+	for (int round = 0; round < 2; round++)
+		assert_done(s, db_read(s->db, run_many, many, &s->err));
 }
 
 static int list_bytewise(struct tx *tx, void *arg, struct error *err)
@@ -388,6 +416,7 @@ int main(void)
 		ON_BOTH(the_number_of_rows_changed_or_returned_is_told),
 		ON_BOTH(a_returning_statement_may_be_left_early),
 		ON_BOTH(a_query_may_be_open_twice),
+		ON_BOTH(a_connection_tells_many_statements_apart),
 		ON_BOTH(text_sorts_by_bytes_whatever_the_locale),
 		ON_BOTH(a_constraint_is_named_and_undoes_the_transaction),
 		ON_BOTH(an_overlooked_error_undoes_the_transaction_all_the_same),

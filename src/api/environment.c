@@ -1,0 +1,247 @@
+#include "api/resource.h"
+
+/* The environment of the first name in the path, or 404. */
+static int environment_of_path(struct server *server, const struct request *request,
+			       struct environment *environment, struct error *err)
+{
+	return environment_get(server->db, request->param[0], environment, err);
+}
+
+static int list(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_company_ struct company company = { 0 };
+
+	if (company_of_path(server, request, &company, err) < 0)
+		return -1;
+	return answer(response, 200,
+		      environment_list(server->db, company.id, request_query(request, "status"),
+				       request_query(request, "driver"), err));
+}
+
+/* What is absent is an empty config; the driver then says what it misses. */
+static json_t *normalized(struct server *server, enum driver_kind driver, const json_t *config,
+			  struct error *err)
+{
+	_cleanup_json_ json_t *empty = json_object();
+
+	return driver_normalize(&server->drivers, driver, config ? config : empty, true, err);
+}
+
+static json_t *make_environment(struct server *server, struct request *request, const char *id,
+				bool resumed, void *company_id, struct error *err)
+{
+	_cleanup_environment_ struct environment made = { 0 };
+	_cleanup_json_ json_t *config = NULL;
+	struct environment wanted = {
+		.name = (char *)json_str(request->body, "name"),
+		.description = (char *)json_str(request->body, "description"),
+		.metadata = json_object_at(request->body, "metadata"),
+	};
+	const char *status = json_str(request->body, "status");
+
+	if (resumed && environment_get(server->db, id, &made, NULL) == 0)
+		return environment_json(&made);
+	driver_kind_parse(json_str(request->body, "driver"), &wanted.driver);
+	if (status)
+		environment_status_parse(status, &wanted.status);
+	config = normalized(server, wanted.driver, json_object_at(request->body, "config"), err);
+	if (!config)
+		return NULL;
+	wanted.config = config;
+	id_copy(wanted.id, id);
+	id_copy(wanted.company_id, company_id);
+	if (environment_create(server->db, &server->clock, &request->actor, &wanted, &made, err) <
+	    0)
+		return NULL;
+	return environment_json(&made);
+}
+
+static int create(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_company_ struct company company = { 0 };
+
+	if (company_of_path(arg, request, &company, err) < 0)
+		return -1;
+	return answer_created(arg, request, response, company.id, make_environment, company.id,
+			      err);
+}
+
+static int show(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_environment_ struct environment environment = { 0 };
+
+	if (environment_of_path(arg, request, &environment, err) < 0)
+		return -1;
+	return answer(response, 200, environment_json(&environment));
+}
+
+/*
+ * The config a patch leads to, or NULL when it touches none: keys are laid over those there are as
+ * long as the driver stays; another driver starts from nothing.
+ */
+static int patched_config(struct server *server, const json_t *body, const struct environment *now,
+			  enum driver_kind driver, json_t **config, struct error *err)
+{
+	json_t *given = json_object_at(body, "config");
+	_cleanup_json_ json_t *merged = NULL;
+
+	*config = NULL;
+	if (!given && driver == now->driver)
+		return 0;
+	merged = driver == now->driver ? json_deep_copy(now->config) : json_object();
+	if (given)
+		json_object_update(merged, given);
+	*config = normalized(server, driver, merged, err);
+	return *config ? 0 : -1;
+}
+
+static int patch_once(struct server *server, struct request *request, struct environment *out,
+		      struct error *err)
+{
+	const json_t *body = request->body;
+	_cleanup_environment_ struct environment now = { 0 };
+	_cleanup_json_ json_t *config = NULL;
+	enum driver_kind driver;
+	enum environment_status status;
+
+	if (environment_of_path(server, request, &now, err) < 0)
+		return -1;
+	driver = now.driver;
+
+	struct environment_patch patch = {
+		.name = json_str(body, "name"),
+		.description = json_object_get(body, "description"),
+		.metadata = json_object_get(body, "metadata"),
+	};
+
+	if (json_str(body, "driver") && driver_kind_parse(json_str(body, "driver"), &driver))
+		patch.driver = &driver;
+	if (json_str(body, "status") && environment_status_parse(json_str(body, "status"), &status))
+		patch.status = &status;
+	if (patched_config(server, body, &now, driver, &config, err) < 0)
+		return -1;
+	patch.config = config;
+	patch.merged_with = config ? now.updated_at : 0;
+	return environment_update(server->db, &server->clock, &request->actor, now.id, &patch, out,
+				  err);
+}
+
+/* Two patches at once must both count: the later one is laid over what the first has made. */
+#define PATCH_TRIES 5
+
+static int patch(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_environment_ struct environment changed = { 0 };
+
+	for (int tries = 1;; tries++) {
+		_cleanup_error_ struct error why = { 0 };
+
+		if (patch_once(arg, request, &changed, &why) == 0)
+			return answer(response, 200, environment_json(&changed));
+		if (why.code != ERR_CONFLICT || tries == PATCH_TRIES) {
+			error_move(err, &why);
+			return -1;
+		}
+	}
+}
+
+static int destroy(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_environment_ struct environment removed = { 0 };
+
+	if (environment_delete(server->db, &server->clock, &request->actor, request->param[0],
+			       &removed, err) < 0)
+		return -1;
+	return answer(response, 200, environment_json(&removed));
+}
+
+static int note_probe(struct server *server, const struct request *request,
+		      const struct environment *environment, const struct probe *probe,
+		      struct error *err)
+{
+	_cleanup_json_ json_t *details = json_object();
+	struct activity activity = {
+		.company_id = environment->company_id,
+		.actor = &request->actor,
+		.action = "environment.probed",
+		.entity_type = "environment",
+		.entity_id = environment->id,
+		.details = details,
+	};
+
+	json_put_str(details, "driver", driver_kind_name(environment->driver));
+	json_put_bool(details, "ok", probe->ok);
+	json_put_str(details, "summary", probe->summary);
+	return activity_write(server->db, &server->clock, &activity, err);
+}
+
+/* A place that cannot be reached is a finding (200, ok false), not an error. */
+static int probe(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_environment_ struct environment environment = { 0 };
+	_cleanup_(probe_clear) struct probe found = { 0 };
+
+	if (environment_of_path(server, request, &environment, err) < 0 ||
+	    driver_probe(&server->drivers, &environment, &found, err) < 0 ||
+	    note_probe(server, request, &environment, &found, err) < 0)
+		return -1;
+	return answer(response, 200, probe_json(&found));
+}
+
+#define DESCRIPTION                                                                                \
+	{                                                                                          \
+		.name = "description", .type = FIELD_STRING, .flags = FIELD_NULLABLE, .max = 2000, \
+		.summary = "For people"                                                            \
+	}
+#define CONFIG                                                                                     \
+	{                                                                                          \
+		.name = "config", .type = FIELD_OBJECT, .summary = "Settings of the driver"        \
+	}
+#define METADATA                                                                                   \
+	{                                                                                          \
+		.name = "metadata", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE,                 \
+		.summary = "Anything; maxLeases limits how many leases there may be at a time"     \
+	}
+#define STATUS                                                                                     \
+	{                                                                                          \
+		.name = "status", .type = FIELD_STRING, .one_of = environment_status_names,        \
+		.summary = "Archived ones take no new leases"                                      \
+	}
+#define DRIVER                                                                                     \
+	.name = "driver", .type = FIELD_STRING, .one_of = driver_kind_names,                       \
+	.summary = "How its places are reached"
+#define NAME                                                                                       \
+	.name = "name", .type = FIELD_STRING, .min = 1, .max = 200, .summary = "What people call it"
+
+static const struct field CREATE_FIELDS[] = {
+	{ NAME, .flags = FIELD_REQUIRED | FIELD_NONBLANK },
+	DESCRIPTION,
+	{ DRIVER, .flags = FIELD_REQUIRED },
+	STATUS,
+	CONFIG,
+	METADATA,
+	{ 0 },
+};
+static const struct field PATCH_FIELDS[] = {
+	{ NAME, .flags = FIELD_NONBLANK }, DESCRIPTION, { DRIVER }, STATUS, CONFIG, METADATA, { 0 },
+};
+static const struct field LIST_QUERY[] = { STATUS, { DRIVER }, { 0 } };
+static const struct field NO_FIELDS[] = { { 0 } };
+
+const struct route ENVIRONMENT_ROUTES[] = {
+	{ HTTP_GET, "/api/companies/:cid/environments", "company", .query = LIST_QUERY, .run = list,
+	  .summary = "Where the company's runs can go" },
+	{ HTTP_POST, "/api/companies/:cid/environments", "company", ROUTE_IDEMPOTENT_KEY,
+	  CREATE_FIELDS, .run = create, .summary = "A new environment" },
+	{ HTTP_GET, "/api/environments/:id", "company", .run = show, .summary = "One environment" },
+	{ HTTP_PATCH, "/api/environments/:id", "company", .body = PATCH_FIELDS, .run = patch,
+	  .summary = "Changes what the body names" },
+	{ HTTP_DELETE, "/api/environments/:id", "company", .run = destroy,
+	  .summary = "Removes an environment that nothing needs any more" },
+	{ HTTP_POST, "/api/environments/:id/probe", "company", ROUTE_NO_BODY_OK, NO_FIELDS,
+	  .run = probe, .summary = "Tries whether its places can be reached" },
+	{ 0 },
+};

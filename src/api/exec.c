@@ -1,0 +1,431 @@
+/*
+ * One command in a leased place. The answer is a stream of events from the first byte on; the
+ * command itself runs on (execs.h), whoever listens.
+ */
+#include "api/events.h"
+#include "api/execs.h"
+#include "api/resource.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define CHUNK ((size_t)16 << 10)
+#define CAPTURE_MAX ((size_t)1 << 20) /* of each stream, for ?stream=0 */
+#define ENV_MAX 1000
+
+/* Somebody following an exec: live, or from what was kept of it. */
+struct listener {
+	struct execs *execs;
+	char id[ID_SIZE];
+	struct live_exec *live;       /* NULL: it has ended */
+	struct runlog_reader *reader; /* NULL: its output is gone */
+	struct event_writer events;
+	bool ended;
+};
+
+static void listener_free(void *arg)
+{
+	struct listener *listener = arg;
+
+	if (!listener)
+		return;
+	if (listener->reader)
+		runlog_reader_close(listener->reader);
+	if (listener->live)
+		live_exec_unref(listener->live);
+	event_writer_clear(&listener->events);
+	free(listener);
+}
+
+static void listener_freep(struct listener **listener)
+{
+	listener_free(*listener);
+}
+#define _cleanup_listener_ _cleanup_(listener_freep)
+
+/* Takes the reference to `live`. */
+static int listen_to(struct server *server, const char *id, struct live_exec *live,
+		     struct listener **out, struct error *err)
+{
+	struct listener *listener = xcalloc(1, sizeof(*listener));
+	_cleanup_error_ struct error why = { 0 };
+
+	listener->execs = server->execs;
+	listener->live = live;
+	id_copy(listener->id, id);
+	if (execs_read(server->execs, live, id, &listener->reader, &why) < 0 &&
+	    why.code != ERR_NOT_FOUND) {
+		error_move(err, &why);
+		listener_free(listener);
+		return -1;
+	}
+	*out = listener;
+	return 0;
+}
+
+/* 1 and the next output, 0 at its end, -1 when the client has gone or the output cannot be read. */
+static int next_chunk(struct listener *listener, struct http_connection *connection,
+		      struct runlog_chunk *chunk)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	while (listener->reader) {
+		int event = runlog_reader_event(listener->reader);
+
+		latch_clear(event);
+
+		int r = runlog_read(listener->reader, CHUNK, chunk, &err);
+
+		if (r < 0)
+			log_warn("exec %s: %s", listener->id, err.message);
+		if (r != 0)
+			return r;
+		if (!runlog_is_live(listener->reader))
+			return 0;
+		if (stream_wait(connection, event, -1) == STREAM_GONE)
+			return -1;
+	}
+	return 0;
+}
+
+static int outcome_of(struct listener *listener, struct exec_outcome *outcome, struct error *err)
+{
+	if (!listener->live)
+		return execs_recall(listener->execs, listener->id, outcome, err);
+	live_exec_outcome(listener->live, outcome);
+	return 0;
+}
+
+static void write_start(struct listener *listener)
+{
+	json_t *event = json_object();
+
+	json_put_str(event, "type", "start");
+	json_put_str(event, "execId", listener->id);
+	event_line(&listener->events, event);
+}
+
+static int write_exit(struct listener *listener)
+{
+	_cleanup_error_ struct error err = { 0 };
+	struct exec_outcome outcome;
+	json_t *event;
+
+	event_flush(&listener->events);
+	if (outcome_of(listener, &outcome, &err) < 0) {
+		log_warn("exec %s: %s", listener->id, err.message);
+		return -1;
+	}
+	event = json_object();
+	json_put_str(event, "type", "exit");
+	exec_outcome_put(event, &outcome);
+	event_line(&listener->events, event);
+	listener->ended = true;
+	return 0;
+}
+
+static ssize_t next_bytes(void *arg, struct http_connection *connection, char *buf, size_t max)
+{
+	struct listener *listener = arg;
+
+	for (;;) {
+		size_t n = event_take(&listener->events, buf, max);
+		struct runlog_chunk chunk;
+
+		if (n || listener->ended)
+			return (ssize_t)n;
+
+		int r = next_chunk(listener, connection, &chunk);
+
+		if (r < 0 || (r == 0 && write_exit(listener) < 0))
+			return -1;
+		if (r > 0)
+			event_chunk(&listener->events, &chunk);
+	}
+}
+
+/* ---- the bounded answer ---- */
+
+struct capture {
+	struct buf data;
+	bool truncated;
+};
+
+static void capture_clear(struct capture *capture)
+{
+	buf_free(&capture->data);
+}
+
+static void capture_add(struct capture *capture, const struct runlog_chunk *chunk)
+{
+	size_t room = CAPTURE_MAX - capture->data.len;
+
+	buf_append(&capture->data, chunk->data, MIN_OF(room, chunk->len));
+	capture->truncated |= chunk->len > room || chunk->truncated;
+}
+
+static void capture_put(json_t *object, const char *name, struct capture *capture)
+{
+	_cleanup_free_ char *flag = xasprintf("%sTruncated", name);
+	_cleanup_free_ char *encoding = xasprintf("%sEncoding", name);
+	size_t cut = capture->truncated
+			     ? utf8_partial_tail(buf_str(&capture->data), capture->data.len)
+			     : 0;
+	size_t len = capture->data.len - cut;
+	const char *data = buf_str(&capture->data);
+
+	if (utf8_valid(data, len) && !memchr(data, '\0', len)) {
+		json_put_new(object, name, json_stringn(data, len));
+	} else {
+		_cleanup_buf_ struct buf text = { 0 };
+
+		base64_encode(&text, data, capture->data.len);
+		json_put_str(object, name, buf_str(&text));
+		json_put_str(object, encoding, "base64");
+	}
+	json_put_bool(object, flag, capture->truncated);
+}
+
+static int answer_whole(struct listener *listener, struct request *request,
+			struct response *response, struct error *err)
+{
+	_cleanup_(capture_clear) struct capture out = { 0 };
+	_cleanup_(capture_clear) struct capture errors = { 0 };
+	struct exec_outcome outcome;
+	struct runlog_chunk chunk;
+	int r;
+
+	while ((r = next_chunk(listener, request->connection, &chunk)) > 0)
+		capture_add(chunk.stream == RUNLOG_STDERR ? &errors : &out, &chunk);
+	if (r < 0)
+		return error_set(err, ERR_CANCELLED,
+				 "the client went away or the output broke off");
+	if (outcome_of(listener, &outcome, err) < 0)
+		return -1;
+
+	json_t *json = json_object();
+
+	json_put_str(json, "execId", listener->id);
+	exec_outcome_put(json, &outcome);
+	capture_put(json, "stdout", &out);
+	capture_put(json, "stderr", &errors);
+	return answer(response, 200, json);
+}
+
+/* ---- the request ---- */
+
+struct order {
+	char **argv, **env;
+	struct buf input;
+	bool has_input;
+};
+
+static void order_clear(struct order *order)
+{
+	strv_free(order->argv);
+	strv_free(order->env);
+	buf_free(&order->input);
+}
+
+static int read_env(const json_t *env, char ***out, struct error *err)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)env, name, value) {
+		if (!name[0] || strchr(name, '='))
+			return error_set(err, ERR_VALIDATION,
+					 "env has a name that is empty or contains '='");
+		strv_push(out, xasprintf("%s=%s", name, json_string_value(value)));
+	}
+	return 0;
+}
+
+/* What the table of fields cannot say, and the command in the form exec.h wants. */
+static int read_order(const json_t *body, struct order *order, struct error *err)
+{
+	const char *cwd = json_str(body, "cwd"), *input = json_str(body, "stdin");
+
+	order->argv = json_to_strv(json_array_at(body, "command"));
+	if (!order->argv || str_blank(order->argv[0]))
+		return error_set(err, ERR_VALIDATION,
+				 "command[0] is empty: name the program to run");
+	if (cwd && cwd[0] != '/')
+		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
+	if (read_env(json_object_at(body, "env"), &order->env, err) < 0)
+		return -1;
+	order->has_input = input != NULL;
+	if (!input)
+		return 0;
+	if (!str_equal(json_str(body, "stdinEncoding"), "base64"))
+		buf_puts(&order->input, input);
+	else if (!base64_decode(&order->input, input, strlen(input)))
+		return error_set(err, ERR_VALIDATION, "stdin is not valid base64");
+	return 0;
+}
+
+static int start(struct server *server, struct request *request, const char *id, bool kept,
+		 struct live_exec **live, struct error *err)
+{
+	const json_t *body = request->body;
+	_cleanup_(order_clear) struct order order = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+
+	if (read_order(body, &order, err) < 0 ||
+	    lease_use(server->leases, request->param[0],
+		      json_int(body, "generation", GENERATION_UNCHECKED), &lease, &place, err) < 0)
+		return -1;
+
+	const struct exec_spec spec = {
+		.exec_id = id,
+		.place_id = place.id,
+		.generation = lease.generation,
+		.argv = order.argv,
+		.env = order.env,
+		.cwd = json_str(body, "cwd"),
+		.stdin_data = order.has_input ? buf_str(&order.input) : NULL,
+		.stdin_len = order.input.len,
+		.timeout_ms = json_int(body, "timeoutMs", 0),
+	};
+
+	return execs_start(server->execs, &place, &spec, kept, live, err);
+}
+
+/* The exec a key stands for, going or ended. */
+static int follow_again(struct server *server, const char *id, struct listener **listener,
+			struct error *err)
+{
+	struct exec_outcome outcome;
+	struct live_exec *live = execs_find(server->execs, id);
+
+	if (!live && execs_recall(server->execs, id, &outcome, err) < 0)
+		return -1;
+	return listen_to(server, id, live, listener, err);
+}
+
+static void settle_key(struct server *server, struct idempotency *idem)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *response = json_object();
+
+	json_put_str(response, "execId", idem->entity_id);
+
+	_cleanup_free_ char *text = json_text(response);
+
+	if (idempotency_finish(server->db, &server->clock, idem, 200, text, &err) < 0)
+		log_warn("the key of exec %s could not be settled: %s", idem->entity_id,
+			 err.message);
+}
+
+/*
+ * With a key the row comes first. Whether the command of an earlier server's unfinished request
+ * ever started is told by its file: then it is lost, and starting it again would be a second time.
+ */
+static int start_once(struct server *server, struct request *request, struct listener **listener,
+		      struct error *err)
+{
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_(idempotency_clear) struct idempotency idem = { 0 };
+	struct live_exec *live;
+
+	if (lease_get(server->leases, request->param[0], &lease, NULL, err) < 0 ||
+	    key_begin(server, request, lease.company_id, &idem, err) < 0)
+		return -1;
+	if (idem.replay)
+		return follow_again(server, idem.entity_id, listener, err);
+	if (idem.resumed && follow_again(server, idem.entity_id, listener, NULL) == 0) {
+		settle_key(server, &idem);
+		return 0;
+	}
+	if (start(server, request, idem.entity_id, true, &live, err) < 0) {
+		idempotency_abandon(server->db, &idem, NULL);
+		return -1;
+	}
+	settle_key(server, &idem);
+	return listen_to(server, idem.entity_id, live, listener, err);
+}
+
+static int start_new(struct server *server, struct request *request, struct listener **listener,
+		     struct error *err)
+{
+	char id[ID_SIZE];
+	struct live_exec *live;
+
+	id_new(id);
+	if (start(server, request, id, false, &live, err) < 0)
+		return -1;
+	return listen_to(server, id, live, listener, err);
+}
+
+static int run(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_listener_ struct listener *listener = NULL;
+	int r = request->idempotency_key ? start_once(arg, request, &listener, err)
+					 : start_new(arg, request, &listener, err);
+
+	if (r < 0)
+		return -1;
+	if (!request_query_flag(request, "stream", true))
+		return answer_whole(listener, request, response, err);
+	write_start(listener);
+
+	struct stream stream = { next_bytes, listener_free, steal(listener) };
+
+	response_stream(response, "application/x-ndjson", &stream);
+	return 0;
+}
+
+static const char *const ENCODINGS[] = { "utf8", "base64", NULL };
+static const struct field EXEC_FIELDS[] = {
+	{ .name = "command",
+	  .type = FIELD_STRING_ARRAY,
+	  .flags = FIELD_REQUIRED,
+	  .min = 1,
+	  .max = 4096,
+	  .summary = "argv; never a shell string" },
+	{ .name = "cwd",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_NULLABLE,
+	  .min = 1,
+	  .max = 4096,
+	  .summary = "Absolute directory in the place; its own unless given" },
+	{ .name = "env",
+	  .type = FIELD_STRING_MAP,
+	  .max = ENV_MAX,
+	  .summary = "Added to the minimal environment" },
+	{ .name = "stdin",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_NULLABLE,
+	  .max = 2 << 20,
+	  .summary = "The whole of standard input" },
+	{ .name = "stdinEncoding",
+	  .type = FIELD_STRING,
+	  .one_of = ENCODINGS,
+	  .summary = "utf8 unless given" },
+	{ .name = "timeoutMs",
+	  .type = FIELD_INT,
+	  .flags = FIELD_NULLABLE,
+	  .min = 1,
+	  .max = 30LL * 86400 * 1000,
+	  .summary = "The whole process tree ends when it has run this long" },
+	{ .name = "generation",
+	  .type = FIELD_INT,
+	  .min = 0,
+	  .max = INT64_MAX,
+	  .summary = "As the lease showed it; left out, it is not checked" },
+	{ 0 },
+};
+static const struct field QUERY[] = {
+	{ .name = "stream",
+	  .type = FIELD_BOOL,
+	  .summary = "0: one object at the end, with at most 1 MiB of each stream" },
+	{ 0 },
+};
+
+const struct route EXEC_ROUTES[] = {
+	{ HTTP_POST, "/api/environment-leases/:id/exec", "company",
+	  ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM, EXEC_FIELDS, QUERY, run,
+	  "Runs a command in the leased place" },
+	{ 0 },
+};

@@ -1,0 +1,237 @@
+#include "api/resource.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+#define SECOND ((int64_t)1000)
+#define TTL_DEFAULT 3600
+#define TTL_MAX 604800
+#define WAIT_MAX 3600
+
+static json_t *lease_and_place(const struct lease *lease, const struct place *place)
+{
+	return lease_json(lease, id_is_set(place->id) ? place : NULL);
+}
+
+static int list(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_environment_ struct environment environment = { 0 };
+	int64_t limit;
+
+	if (environment_get(server->db, request->param[0], &environment, err) < 0 ||
+	    request_query_int(request, "limit", 1, 1000, 200, &limit, err) < 0)
+		return -1;
+	return answer(response, 200,
+		      lease_list(server->leases, environment.id, request_query(request, "status"),
+				 limit, err));
+}
+
+static int foreign(const char *what, const char *id, struct error *err)
+{
+	return error_set(err, ERR_UNPROCESSABLE, "%s \"%s\" was not found in this company", what,
+			 id);
+}
+
+/* What a lease is for must belong to the company of its environment. */
+static int check_references(struct server *server, const json_t *body, const char *company_id,
+			    struct error *err)
+{
+	const char *agent_id = json_str(body, "agentId"), *issue_id = json_str(body, "issueId");
+	const char *workspace_id = json_str(body, "executionWorkspaceId");
+	_cleanup_(agent_clear) struct agent agent = { 0 };
+	_cleanup_(issue_clear) struct issue issue = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record workspace = { 0 };
+
+	if (agent_id && (agent_get(server->db, agent_id, &agent, NULL) < 0 ||
+			 !streq(agent.company_id, company_id)))
+		return foreign("agentId", agent_id, err);
+	if (issue_id && (issue_get(server->db, issue_id, &issue, NULL) < 0 ||
+			 !streq(issue.company_id, company_id)))
+		return foreign("issueId", issue_id, err);
+	if (workspace_id && (workspace_record_get(server->db, workspace_id, &workspace, NULL) < 0 ||
+			     !streq(workspace.company_id, company_id)))
+		return foreign("executionWorkspaceId", workspace_id, err);
+	return 0;
+}
+
+/* While it waits for capacity it also watches the client: whoever has gone needs no place. */
+static json_t *make_lease(struct server *server, struct request *request, const char *id,
+			  bool resumed, void *arg, struct error *err)
+{
+	const struct environment *environment = arg;
+	const json_t *body = request->body;
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+	_cleanup_close_ int gone_fd = request_gone_fd(request, err);
+	enum lease_policy policy;
+	struct lease_request wanted = {
+		.lease_id = id,
+		.company_id = environment->company_id,
+		.environment = environment,
+		.issue_id = json_str(body, "issueId"),
+		.agent_id = json_str(body, "agentId"),
+		.workspace_id = json_str(body, "executionWorkspaceId"),
+		.ttl_ms = json_int(body, "ttlSeconds", TTL_DEFAULT) * SECOND,
+		.idle_ms = json_int(body, "idleSeconds", 0) * SECOND,
+		.retain_ms = json_int(body, "retainSeconds", 0) * SECOND,
+		.wait_ms = json_int(body, "waitSeconds", 0) * SECOND,
+		.cancel_fd = gone_fd,
+		.actor = &request->actor,
+	};
+
+	if (gone_fd < 0)
+		return NULL;
+	if (resumed && lease_get(server->leases, id, &lease, &place, NULL) == 0)
+		return lease_and_place(&lease, &place);
+	if (json_str(body, "policy") && lease_policy_parse(json_str(body, "policy"), &policy))
+		wanted.policy = &policy;
+	if (check_references(server, body, environment->company_id, err) < 0 ||
+	    lease_acquire(server->leases, &wanted, &lease, &place, err) < 0)
+		return NULL;
+	return lease_and_place(&lease, &place);
+}
+
+static int acquire(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_environment_ struct environment environment = { 0 };
+
+	if (environment_get(server->db, request->param[0], &environment, err) < 0)
+		return -1;
+	return answer_created(server, request, response, environment.company_id, make_lease,
+			      &environment, err);
+}
+
+static int answer_lease(struct server *server, const char *id, struct response *response,
+			struct error *err)
+{
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+
+	if (lease_get(server->leases, id, &lease, &place, err) < 0)
+		return -1;
+	return answer(response, 200, lease_and_place(&lease, &place));
+}
+
+static int show(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	return answer_lease(arg, request->param[0], response, err);
+}
+
+static int renew(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_lease_ struct lease lease = { 0 };
+
+	if (lease_renew(server->leases, request->param[0], json_int(request->body, "generation", 0),
+			json_int(request->body, "ttlSeconds", TTL_DEFAULT) * SECOND, &lease,
+			err) < 0)
+		return -1;
+	return answer_lease(server, request->param[0], response, err);
+}
+
+static int release(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_lease_ struct lease lease = { 0 };
+	const char *status = json_str(request->body, "status");
+	struct lease_release wanted = {
+		.generation = json_int(request->body, "generation", GENERATION_UNCHECKED),
+		.status = LEASE_RELEASED,
+		.failure_reason = json_str(request->body, "failureReason"),
+		.actor = &request->actor,
+	};
+
+	if (status)
+		lease_status_parse(status, &wanted.status);
+	if (lease_release(server->leases, request->param[0], &wanted, &lease, err) < 0)
+		return -1;
+	return answer_lease(server, request->param[0], response, err);
+}
+
+static const struct field ACQUIRE_FIELDS[] = {
+	{ .name = "ttlSeconds",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = TTL_MAX,
+	  .summary = "It ends by itself after this long unless renewed; an hour unless given" },
+	{ .name = "idleSeconds",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = TTL_MAX,
+	  .summary = "It ends by itself when not used for this long" },
+	{ .name = "waitSeconds",
+	  .type = FIELD_INT,
+	  .min = 0,
+	  .max = WAIT_MAX,
+	  .summary = "How long to wait for room, first come first served; 0 unless given" },
+	{ .name = "retainSeconds",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = TTL_MAX,
+	  .summary = "How long a failed place is kept under policy retain_on_failure" },
+	{ .name = "policy",
+	  .type = FIELD_STRING,
+	  .one_of = lease_policy_names,
+	  .summary = "What becomes of the place afterwards; the environment's own unless given" },
+	{ .name = "agentId", .type = FIELD_UUID, .flags = FIELD_NULLABLE, .summary = "For whom" },
+	{ .name = "issueId",
+	  .type = FIELD_UUID,
+	  .flags = FIELD_NULLABLE,
+	  .summary = "For which work" },
+	{ .name = "executionWorkspaceId",
+	  .type = FIELD_UUID,
+	  .flags = FIELD_NULLABLE,
+	  .summary = "For which workspace" },
+	{ 0 },
+};
+static const struct field RENEW_FIELDS[] = {
+	{ .name = "generation",
+	  .type = FIELD_INT,
+	  .flags = FIELD_REQUIRED,
+	  .min = 0,
+	  .max = INT64_MAX,
+	  .summary = "As the lease showed it" },
+	{ .name = "ttlSeconds",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = TTL_MAX,
+	  .summary = "From now on; an hour unless given" },
+	{ 0 },
+};
+static const char *const RELEASE_STATUSES[] = { "released", "expired", "failed", NULL };
+static const struct field RELEASE_FIELDS[] = {
+	{ .name = "generation",
+	  .type = FIELD_INT,
+	  .min = 0,
+	  .max = INT64_MAX,
+	  .summary = "As the lease showed it; left out, it is not checked" },
+	{ .name = "status",
+	  .type = FIELD_STRING,
+	  .one_of = RELEASE_STATUSES,
+	  .summary = "How it ends; released unless given" },
+	{ .name = "failureReason",
+	  .type = FIELD_STRING,
+	  .max = 500,
+	  .summary = "Why, for people, when it failed" },
+	{ 0 },
+};
+static const struct field LIST_QUERY[] = {
+	{ .name = "status", .type = FIELD_STRING, .one_of = lease_status_names },
+	{ .name = "limit", .type = FIELD_INT, .min = 1, .max = 1000 },
+	{ 0 },
+};
+
+const struct route LEASE_ROUTES[] = {
+	{ HTTP_GET, "/api/environments/:id/leases", "company", .query = LIST_QUERY, .run = list,
+	  .summary = "Its leases, last used first" },
+	{ HTTP_POST, "/api/environments/:id/leases", "company",
+	  ROUTE_IDEMPOTENT_KEY | ROUTE_NO_BODY_OK, ACQUIRE_FIELDS, .run = acquire,
+	  .summary = "Acquires a lease" },
+	{ HTTP_GET, "/api/environment-leases/:id", "company", .run = show, .summary = "One lease" },
+	{ HTTP_POST, "/api/environment-leases/:id/renew", "company", .body = RENEW_FIELDS,
+	  .run = renew, .summary = "Moves the end of an active lease" },
+	{ HTTP_POST, "/api/environment-leases/:id/release", "company", ROUTE_NO_BODY_OK,
+	  RELEASE_FIELDS, .run = release, .summary = "Ends the holding; repeating it is fine" },
+	{ 0 },
+};

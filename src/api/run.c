@@ -1,0 +1,96 @@
+#include "api/resource.h"
+
+static int answer_run(struct response *response, int status, const struct run *run)
+{
+	return answer(response, status, run_json(run));
+}
+
+static int list(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_company_ struct company company = { 0 };
+	int64_t limit;
+
+	if (company_of_path(server, request, &company, err) < 0 ||
+	    request_query_int(request, "limit", 1, 200, 50, &limit, err) < 0)
+		return -1;
+	return answer(response, 200,
+		      run_list(server->runs, company.id, request_query(request, "status"), limit,
+			       request_query(request, "cursor"), err));
+}
+
+static json_t *make_run(struct server *server, struct request *request, const char *id,
+			bool resumed, void *company_id, struct error *err)
+{
+	_cleanup_run_ struct run run = { 0 };
+
+	if (resumed && run_get(server->runs, id, &run, NULL) == 0)
+		return run_json(&run);
+	if (run_create(server->runs, &request->actor, id, company_id, request->body, &run, err) < 0)
+		return NULL;
+	return run_json(&run);
+}
+
+static int create(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_company_ struct company company = { 0 };
+
+	if (company_of_path(arg, request, &company, err) < 0)
+		return -1;
+	return answer_created(arg, request, response, company.id, make_run, company.id, err);
+}
+
+static int show(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_run_ struct run run = { 0 };
+
+	if (run_get(server->runs, request->param[0], &run, err) < 0)
+		return -1;
+	return answer_run(response, 200, &run);
+}
+
+static int cancel(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_run_ struct run run = { 0 };
+
+	if (run_cancel(server->runs, &request->actor, request->param[0], &run, err) < 0)
+		return -1;
+	return answer_run(response, 200, &run);
+}
+
+static int retry(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_run_ struct run run = { 0 };
+
+	if (run_retry(server->runs, &request->actor, request->param[0], &run, err) < 0)
+		return -1;
+	return answer_run(response, 201, &run);
+}
+
+static const struct field LIST_QUERY[] = {
+	{ .name = "status", .type = FIELD_STRING, .one_of = run_status_names },
+	{ .name = "limit", .type = FIELD_INT, .min = 1, .max = 200, .summary = "Page size" },
+	{ .name = "cursor",
+	  .type = FIELD_STRING,
+	  .min = 1,
+	  .max = 200,
+	  .summary = "nextCursor of the page before" },
+	{ 0 },
+};
+static const struct field NO_FIELDS[] = { { 0 } };
+
+const struct route RUN_ROUTES[] = {
+	{ HTTP_GET, "/api/companies/:cid/runs", "company", .query = LIST_QUERY, .run = list,
+	  .summary = "Runs, newest first" },
+	{ HTTP_POST, "/api/companies/:cid/runs", "company", ROUTE_IDEMPOTENT_KEY, RUN_FIELDS,
+	  .run = create, .summary = "Queues a run" },
+	{ HTTP_GET, "/api/runs/:id", "company", .run = show, .summary = "One run" },
+	{ HTTP_POST, "/api/runs/:id/cancel", "company", ROUTE_NO_BODY_OK, NO_FIELDS, .run = cancel,
+	  .summary = "Ends a run; one that has ended stays as it is" },
+	{ HTTP_POST, "/api/runs/:id/retry", "company", ROUTE_NO_BODY_OK, NO_FIELDS, .run = retry,
+	  .summary = "A new run with the same request" },
+	{ 0 },
+};

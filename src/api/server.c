@@ -1,0 +1,321 @@
+/*
+ * The server's life:
+ *
+ *   data directory, lock -> database -> node -> executor -> providers, drivers -> leases -> runs
+ *   -> sockets (clients may connect and wait) -> recovery -> serving -> stop, in the other order
+ */
+#include "api/server.h"
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include "api/data.h"
+#include "api/execs.h"
+#include "api/upkeep.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "base/spawn.h"
+
+#define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
+#define IDLE_EXIT_MS ((int64_t)60000)
+#define RETENTION_MS ((int64_t)30 * 86400 * 1000)
+#define HTTP_STOP_MS 5000
+#define RUNS_STOP_MS 15000
+#define STRAYS_AT_ONCE 256
+#define STRAY_ROUNDS 20
+#define DRAIN_MS ((int64_t)24 * 3600 * 1000)
+
+/*
+ * A core would hold what runs were given; a thread per connection would otherwise bring an arena
+ * each, and large bodies would stay in the heap after they are gone.
+ */
+static void settle_process(void)
+{
+	struct rlimit core;
+	sigset_t ours;
+
+	if (getrlimit(RLIMIT_CORE, &core) == 0) {
+		core.rlim_cur = 0;
+		setrlimit(RLIMIT_CORE, &core);
+	}
+	mallopt(M_ARENA_MAX, 4);
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
+	mallopt(M_TRIM_THRESHOLD, 128 << 10);
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGTERM);
+	sigaddset(&ours, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &ours, NULL);
+}
+
+static int open_data(struct server *server, struct error *err)
+{
+	const struct server_options *options = &server->options;
+
+	server->data_path = xstrdup(options->data_path);
+	server->socket_path = options->socket_path ? xstrdup(options->socket_path)
+						   : path_join(options->data_path, "berth.sock");
+	if (data_open(server->data_path, &server->data_dirfd, err) < 0)
+		return -1;
+	return data_lock(server->data_dirfd, server->data_path, &server->clock, &server->lock_fd,
+			 err);
+}
+
+static int open_database(struct server *server, struct error *err)
+{
+	_cleanup_free_ char *path = path_join(server->data_path, "berth.db");
+	struct db_options options = { .path = path };
+
+	if (server->options.database_url)
+		options = (struct db_options){ .url = server->options.database_url };
+	if (db_open(&server->db, &options, err) < 0)
+		return -1;
+	return node_register(server->db, &server->clock, server->data_dirfd, &server->node, err);
+}
+
+/* A directory below the data directory, made if absent. */
+static int open_dir(struct server *server, const char *name, int *fd, struct error *err)
+{
+	if (dir_make(server->data_dirfd, name, 0700, err) < 0)
+		return -1;
+	return dir_open(server->data_dirfd, name, fd, err);
+}
+
+static int open_places(struct server *server, struct error *err)
+{
+	_cleanup_close_ int providers = -1, spool = -1, home = -1;
+	_cleanup_free_ char *providers_path = path_join(server->data_path, "providers");
+
+	if (executor_new(&server->clock, server->node.id, &server->executor, err) < 0 ||
+	    open_dir(server, "providers", &providers, err) < 0 ||
+	    open_dir(server, "spool", &spool, err) < 0 || open_dir(server, "home", &home, err) < 0)
+		return -1;
+
+	struct provider_host_options provider_options = {
+		.state_dirfd = providers,
+		.state_path = providers_path,
+		.allow_fake = server->options.allow_fake,
+		.clock = &server->clock,
+		.executor = server->executor,
+	};
+	struct leases_options lease_options = {
+		.db = server->db,
+		.clock = &server->clock,
+		.node = &server->node,
+		.drivers = &server->drivers,
+		.spool_dirfd = spool,
+	};
+
+	if (provider_host_new(&provider_options, &server->providers, err) < 0)
+		return -1;
+	server->home_path = path_join(server->data_path, "home");
+	server->driver_host = (struct driver_host){
+		.providers = server->providers,
+		.executor = server->executor,
+		.clock = &server->clock,
+		.home_path = server->home_path,
+	};
+	server->drivers = (struct drivers){ &server->driver_host, DRIVERS_DEFAULT };
+	return leases_new(&lease_options, &server->leases, err);
+}
+
+static int open_runs(struct server *server, const char *api_url, struct error *err)
+{
+	_cleanup_close_ int logs = -1, execs = -1;
+
+	if (open_dir(server, "logs", &logs, err) < 0 ||
+	    open_dir(server, "execs", &execs, err) < 0 ||
+	    runlog_store_open(logs, LOG_BYTES, &server->run_logs, err) < 0)
+		return -1;
+
+	struct execs_options exec_options = {
+		.drivers = &server->drivers,
+		.executor = server->executor,
+		.clock = &server->clock,
+		.dirfd = execs,
+		.log_bytes = LOG_BYTES,
+	};
+	struct runs_options run_options = {
+		.db = server->db,
+		.clock = &server->clock,
+		.node = &server->node,
+		.leases = server->leases,
+		.drivers = &server->drivers,
+		.executor = server->executor,
+		.logs = server->run_logs,
+		.api_url = api_url,
+		.home_path = server->home_path,
+	};
+
+	if (execs_new(&exec_options, &server->execs, err) < 0)
+		return -1;
+	return runs_new(&run_options, &server->runs, err);
+}
+
+/*
+ * Commands of operators' leases, which no row knows: their output went to the server that died, and
+ * nothing could take it up.
+ */
+static void end_strays(struct server *server)
+{
+	pid_t pids[STRAYS_AT_ONCE];
+	size_t found = executor_strays(server->executor, pids, ARRAY_SIZE(pids));
+
+	for (int round = 0; found && round < STRAY_ROUNDS; round++) {
+		log_info("ending %zu processes of an earlier server", found);
+		for (size_t i = 0; i < MIN_OF(found, ARRAY_SIZE(pids)); i++)
+			exec_reap_leftover(server->node.id, NULL, pids[i],
+					   process_start_time(pids[i]));
+		found = executor_strays(server->executor, pids, ARRAY_SIZE(pids));
+	}
+	if (found)
+		log_warn("%zu processes of an earlier server would not end", found);
+}
+
+/* What an earlier server began is settled before anything new is taken on. */
+static int recover(struct server *server, struct error *err)
+{
+	if (leases_recover(server->leases, err) < 0)
+		return error_wrap(err, "recovering leases");
+	if (runs_recover(server->runs, err) < 0)
+		return error_wrap(err, "recovering runs");
+	end_strays(server);
+	return leases_start(server->leases, err);
+}
+
+static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error *err)
+{
+	struct http_options options = {
+		.tcp_fd = steal_fd(tcp_fd),
+		.unix_fd = steal_fd(unix_fd),
+		.tables = ALL_ROUTES,
+		.server = server,
+		.clock = &server->clock,
+	};
+
+	if (http_start(&options, &server->http, err) < 0)
+		return -1;
+	if (runs_start(server->runs, err) < 0)
+		return -1;
+	return upkeep_start(server, err);
+}
+
+static int start(struct server *server, struct error *err)
+{
+	_cleanup_close_ int tcp_fd = -1, unix_fd = -1;
+	_cleanup_free_ char *api_url = NULL;
+	int port = 0;
+
+	server->stop_fd = latch_new(err);
+	if (server->stop_fd < 0 || open_data(server, err) < 0 || open_database(server, err) < 0 ||
+	    open_places(server, err) < 0)
+		return -1;
+	if (server->options.listen) {
+		if (http_bind(server->options.listen, &tcp_fd, &port, err) < 0)
+			return -1;
+		api_url = xasprintf("http://127.0.0.1:%d", port);
+	}
+	if (open_runs(server, api_url, err) < 0 ||
+	    socket_listen(server->socket_path, &unix_fd, err) < 0)
+		return -1;
+	server->listening = true;
+	if (recover(server, err) < 0 || serve(server, &tcp_fd, &unix_fd, err) < 0)
+		return -1;
+	log_info("berth %s serves %s on %s%s%s", BERTH_VERSION, server->data_path,
+		 server->socket_path, api_url ? " and " : "", api_url ? api_url : "");
+	return 0;
+}
+
+int server_start(const struct server_options *options, struct server **out, struct error *err)
+{
+	struct server *server = xcalloc(1, sizeof(*server));
+
+	settle_process();
+	server->options = *options;
+	if (!server->options.idle_exit_ms)
+		server->options.idle_exit_ms = IDLE_EXIT_MS;
+	if (!server->options.retention_ms)
+		server->options.retention_ms = RETENTION_MS;
+	server->data_dirfd = server->lock_fd = server->stop_fd = server->upkeep_fd = -1;
+	clock_init_system(&server->clock);
+	server->started_at = clock_now(&server->clock);
+	if (start(server, err) < 0) {
+		server_free(server);
+		return -1;
+	}
+	*out = server;
+	return 0;
+}
+
+/* No more requests first, the database last: each step still has what it stands on. */
+static void stop(struct server *server)
+{
+	bool drain = server->options.drain;
+
+	http_stop(server->http, HTTP_STOP_MS);
+	server->http = NULL;
+	if (server->listening)
+		unlink(server->socket_path);
+	server->listening = false;
+	upkeep_stop(server);
+	if (server->execs)
+		execs_stop(server->execs);
+	if (server->runs)
+		runs_stop(server->runs, drain, drain ? DRAIN_MS : RUNS_STOP_MS);
+	if (server->leases)
+		leases_stop(server->leases);
+}
+
+int server_run(struct server *server, struct error *err)
+{
+	sigset_t ours;
+
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGTERM);
+	sigaddset(&ours, SIGINT);
+
+	_cleanup_close_ int signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+	struct pollfd fds[] = {
+		{ .fd = signal_fd, .events = POLLIN },
+		{ .fd = server->stop_fd, .events = POLLIN },
+	};
+	struct signalfd_siginfo info;
+
+	if (signal_fd < 0)
+		return error_errno(err, errno, "cannot wait for signals");
+	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+		if (errno != EINTR)
+			return error_errno(err, errno, "cannot wait for signals");
+	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
+		log_info("signal %u: stopping", info.ssi_signo);
+	pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
+	stop(server);
+	log_info("stopped");
+	return 0;
+}
+
+void server_free(struct server *server)
+{
+	if (!server)
+		return;
+	stop(server);
+	runs_free(server->runs);
+	execs_free(server->execs);
+	if (server->leases)
+		leases_free(server->leases);
+	provider_host_free(server->providers);
+	executor_free(server->executor);
+	if (server->run_logs)
+		runlog_store_close(server->run_logs);
+	db_close(server->db);
+	close_fdp(&server->lock_fd);
+	close_fdp(&server->data_dirfd);
+	close_fdp(&server->stop_fd);
+	free(server->home_path);
+	free(server->data_path);
+	free(server->socket_path);
+	free(server);
+}

@@ -1,0 +1,145 @@
+/*
+ * The server itself: whether it is well, what nothing explains, and the upkeep an operator may ask
+ * for.
+ */
+#include <sys/stat.h>
+#include "api/execs.h"
+#include "api/resource.h"
+#include "api/upkeep.h"
+#include "base/fd.h"
+#include "base/path.h"
+
+static json_t *database_health(struct server *server, bool *ok)
+{
+	_cleanup_error_ struct error err = { 0 };
+	json_t *json = json_object();
+
+	*ok = db_ping(server->db, &err) == 0;
+	json_put_str(json, "engine", db_is_postgres(server->db) ? "postgres" : "sqlite");
+	json_put_bool(json, "ok", *ok);
+	if (!*ok)
+		json_put_str(json, "error", err.message);
+	return json;
+}
+
+static json_t *count_of(size_t active)
+{
+	json_t *json = json_object();
+
+	json_put_int(json, "active", (int64_t)active);
+	return json;
+}
+
+static void put_details(struct server *server, json_t *json)
+{
+	json_put_str(json, "version", BERTH_VERSION);
+	json_put_str(json, "nodeId", server->node.id);
+	json_put_int(json, "bootEpoch", server->node.boot_epoch);
+	json_put_new(json, "leases", leases_counts(server->leases, NULL));
+	json_put_new(json, "runs", count_of(runs_active(server->runs)));
+	json_put_new(json, "execs", count_of(execs_active(server->execs)));
+	json_put_int(json, "connections", (int64_t)http_connections(server->http));
+	json_put_int(json, "clockDriftMs", server->clock.drift_ms(&server->clock));
+	json_put_int(json, "diskFreeBytes", dir_free_bytes(server->data_dirfd));
+	json_put_int(json, "uptimeMs", clock_now(&server->clock) - server->started_at);
+	json_put_int(json, "pid", getpid());
+	json_put_str(json, "dataPath", server->data_path);
+	json_put_new(json, "warnings", upkeep_warnings(server));
+}
+
+/* A stranger learns only that somebody is there and whether it is well. */
+static int health(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	json_t *json = json_object();
+	bool ok;
+	json_t *database = database_health(server, &ok);
+	(void)err;
+
+	json_put_str(json, "status", ok ? "ok" : "degraded");
+	if (request->trusted) {
+		json_put_ref(json, "database", database);
+		put_details(server, json);
+	}
+	json_decref(database);
+	return answer(response, ok ? 200 : 503, json);
+}
+
+static int audit(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	(void)request;
+
+	return answer(response, 200, leases_audit(server->leases, err));
+}
+
+static int prune(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	int64_t age_ms = json_int(request->body, "olderThanSeconds", -1) * 1000;
+
+	if (age_ms < 0)
+		age_ms = server->options.retention_ms;
+	return answer(response, 200, upkeep_prune(server, clock_now(&server->clock) - age_ms, err));
+}
+
+static char *backup_path(struct server *server, struct error *err)
+{
+	char time[TIME_ISO_SIZE];
+
+	if (dir_make(server->data_dirfd, "backups", 0700, err) < 0)
+		return NULL;
+	time_iso(clock_now(&server->clock), time);
+	return xasprintf("%s/backups/berth-%s.db", server->data_path, time);
+}
+
+static int backup(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	const char *wanted = json_str(request->body, "path");
+	_cleanup_free_ char *path = wanted ? xstrdup(wanted) : backup_path(server, err);
+	struct stat st = { 0 };
+
+	if (!path)
+		return -1;
+	if (!path_is_absolute(path))
+		return error_set(err, ERR_VALIDATION, "path must be absolute");
+	if (db_backup(server->db, path, err) < 0)
+		return -1;
+
+	json_t *json = json_object();
+
+	json_put_str(json, "path", path);
+	if (stat(path, &st) == 0)
+		json_put_int(json, "bytes", st.st_size);
+	return answer(response, 201, json);
+}
+
+static const struct field PRUNE_FIELDS[] = {
+	{ .name = "olderThanSeconds",
+	  .type = FIELD_INT,
+	  .min = 0,
+	  .max = 100LL * 366 * 86400,
+	  .summary = "Finished history older than this goes; the server's retention unless given" },
+	{ 0 },
+};
+static const struct field BACKUP_FIELDS[] = {
+	{ .name = "path",
+	  .type = FIELD_STRING,
+	  .min = 1,
+	  .max = 4000,
+	  .summary = "Where to; below the data directory unless given" },
+	{ 0 },
+};
+
+const struct route SYSTEM_ROUTES[] = {
+	{ HTTP_GET, "/api/health", "public", ROUTE_PUBLIC, .run = health,
+	  .summary = "Whether the server is well" },
+	{ HTTP_GET, "/api/audit", "instance", .run = audit,
+	  .summary = "Every object that no place explains, and every promise not yet kept" },
+	{ HTTP_POST, "/api/prune", "instance", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .run = prune,
+	  .summary = "Forgets finished history" },
+	{ HTTP_POST, "/api/backup", "instance", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .run = backup,
+	  .summary = "A consistent copy of the database while it is in use" },
+	{ 0 },
+};

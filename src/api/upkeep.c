@@ -1,0 +1,179 @@
+#include "api/upkeep.h"
+#include <poll.h>
+#include "api/execs.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "record/activity.h"
+#include "record/idempotency.h"
+
+#define SECOND ((int64_t)1000)
+#define BEAT_MS (10 * SECOND)
+#define PRUNE_MS (3600 * SECOND)
+#define TICK_MS SECOND /* how soon idleness is noticed */
+#define DRIFT_MS (5 * SECOND)
+#define DISK_LOW_BYTES ((int64_t)64 << 20)
+
+static char *clock_moved(struct server *server)
+{
+	int64_t drift = server->clock.drift_ms(&server->clock);
+
+	if (drift <= DRIFT_MS && drift >= -DRIFT_MS)
+		return NULL;
+	return xasprintf("the wall clock was moved by %lld ms since the server started; times are "
+			 "recorded as if it had not been",
+			 (long long)drift);
+}
+
+static char *disk_is_low(struct server *server)
+{
+	int64_t bytes = dir_free_bytes(server->data_dirfd);
+
+	if (bytes < 0 || bytes >= DISK_LOW_BYTES)
+		return NULL;
+	return xasprintf("only %lld MB are free where the data directory is",
+			 (long long)(bytes >> 20));
+}
+
+/* Each says in a sentence what is wrong, or NULL. */
+static char *(*const CHECKS[])(struct server *server) = { clock_moved, disk_is_low };
+
+json_t *upkeep_warnings(struct server *server)
+{
+	json_t *warnings = json_array();
+
+	for (size_t i = 0; i < ARRAY_SIZE(CHECKS); i++) {
+		_cleanup_free_ char *text = CHECKS[i](server);
+
+		if (text)
+			json_array_append_new(warnings, json_string(text));
+	}
+	return warnings;
+}
+
+/* When something comes up, not at every beat. */
+static void log_warnings(struct server *server, bool said[ARRAY_SIZE(CHECKS)])
+{
+	for (size_t i = 0; i < ARRAY_SIZE(CHECKS); i++) {
+		_cleanup_free_ char *text = CHECKS[i](server);
+
+		if (text && !said[i])
+			log_warn("%s", text);
+		said[i] = text;
+	}
+}
+
+static void beat(struct server *server)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	if (node_beat(server->db, &server->clock, &server->node, &err) == 0)
+		return;
+	log_error("heartbeat: %s", err.message);
+	/* Two servers under one identity would take each other's work for their own. */
+	if (err.code == ERR_CONFLICT)
+		latch_set(server->stop_fd);
+}
+
+static int prune_step(json_t *counts, const char *key, int64_t removed)
+{
+	if (removed < 0)
+		return -1;
+	json_put_int(counts, key, removed);
+	return 0;
+}
+
+json_t *upkeep_prune(struct server *server, int64_t before_ms, struct error *err)
+{
+	_cleanup_json_ json_t *counts = json_object();
+	/* What a key stands for lives as long as the key. */
+	int64_t keys_before = clock_now(&server->clock) - IDEMPOTENCY_KEEP_MS;
+
+	if (prune_step(counts, "runs", runs_prune(server->runs, before_ms, err)) < 0 ||
+	    prune_step(counts, "leases", leases_prune(server->leases, before_ms, err)) < 0 ||
+	    prune_step(counts, "activity", activity_prune(server->db, before_ms, err)) < 0 ||
+	    prune_step(counts, "keys", idempotency_prune(server->db, &server->clock, err)) < 0 ||
+	    prune_step(counts, "execs", execs_prune(server->execs, keys_before, err)) < 0)
+		return NULL;
+	return steal(counts);
+}
+
+static void prune(struct server *server)
+{
+	_cleanup_error_ struct error err = { 0 };
+	int64_t before = clock_now(&server->clock) - server->options.retention_ms;
+	_cleanup_json_ json_t *counts = upkeep_prune(server, before, &err);
+	_cleanup_free_ char *text = counts ? json_text(counts) : NULL;
+
+	if (text)
+		log_debug("pruned %s", text);
+	else
+		log_warn("pruning old history: %s", err.message);
+}
+
+/* Nothing runs, nobody asks, and nothing is left whose end this server would have to see to. */
+static bool is_idle(struct server *server)
+{
+	int64_t since = http_idle_since(server->http);
+	_cleanup_json_ json_t *leases = NULL;
+
+	if (!since || clock_mono(&server->clock) - since < server->options.idle_exit_ms ||
+	    runs_active(server->runs) || execs_active(server->execs))
+		return false;
+	leases = leases_counts(server->leases, NULL);
+	return leases && !json_int(leases, "active", 1) && !json_int(leases, "cleanup", 1) &&
+	       !json_int(leases, "retained", 1) && !json_int(leases, "intents", 1);
+}
+
+static void *keep_up(void *arg)
+{
+	struct server *server = arg;
+	int64_t next_beat = 0, next_prune = clock_mono(&server->clock) + PRUNE_MS;
+	struct pollfd stop = { .fd = server->upkeep_fd, .events = POLLIN };
+	int tick = (int)(server->options.idle_exit ? TICK_MS : BEAT_MS);
+	bool said[ARRAY_SIZE(CHECKS)] = { false };
+
+	while (poll(&stop, 1, tick) <= 0) {
+		int64_t now = clock_mono(&server->clock);
+
+		if (now >= next_beat) {
+			beat(server);
+			log_warnings(server, said);
+			next_beat = now + BEAT_MS;
+		}
+		if (now >= next_prune) {
+			prune(server);
+			next_prune = now + PRUNE_MS;
+		}
+		if (server->options.idle_exit && !latch_is_set(server->stop_fd) &&
+		    is_idle(server)) {
+			log_info("nothing to do for %lld s; ending",
+				 (long long)(server->options.idle_exit_ms / SECOND));
+			latch_set(server->stop_fd);
+		}
+	}
+	return NULL;
+}
+
+int upkeep_start(struct server *server, struct error *err)
+{
+	int failed;
+
+	server->upkeep_fd = latch_new(err);
+	if (server->upkeep_fd < 0)
+		return -1;
+	failed = pthread_create(&server->upkeep, NULL, keep_up, server);
+	if (failed) {
+		close_fdp(&server->upkeep_fd);
+		return error_errno(err, failed, "cannot start the upkeep thread");
+	}
+	return 0;
+}
+
+void upkeep_stop(struct server *server)
+{
+	if (server->upkeep_fd < 0)
+		return;
+	latch_set(server->upkeep_fd);
+	pthread_join(server->upkeep, NULL);
+	close_fdp(&server->upkeep_fd);
+}
