@@ -194,12 +194,14 @@ int http_start(const struct http_options *options, struct http **out, struct err
 		http_free(http);
 		return -1;
 	}
+	/* Before the first listener: a handler may ask for it while the second one still starts. */
+	*out = http;
 	if ((tcp_fd >= 0 && listener_start(&http->tcp, steal_fd(&tcp_fd), options, err) < 0) ||
 	    (unix_fd >= 0 && listener_start(&http->local, steal_fd(&unix_fd), options, err) < 0)) {
+		*out = NULL;
 		http_stop(http, 0);
 		return -1;
 	}
-	*out = http;
 	return 0;
 }
 

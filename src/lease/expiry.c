@@ -30,12 +30,14 @@ SQL(RUN_OVER, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
 	      "  AND COALESCE(r.finished_at, r.updated_at) <= $5))"
 	      " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");
 /*
- * The server that acquired it died before the run was told: a run that is still queued acquires
- * again and must not wait for itself. A running one is settled by the recovery of runs.
+ * The server that acquired it died, and with it whoever would have released it, so nobody is waited
+ * for. The run was never told (still queued: it acquires again and must not wait for itself), or had
+ * ended already. A running one is settled by the recovery of runs.
  */
-SQL(RUN_NEVER_TOLD, "SELECT l.id FROM leases l JOIN runs r ON r.id = l.run_id"
+SQL(RUN_NEVER_TOLD, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
 		    " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
-		    " AND l.status = 'active' AND r.status IN ('queued', 'scheduled_retry')"
+		    " AND l.status = 'active' AND l.run_id IS NOT NULL"
+		    " AND (r.id IS NULL OR r.status <> 'running')"
 		    " AND ((l.node_id = $2 AND l.boot_epoch < $5) OR (l.node_id <> $2 AND"
 		    "  l.node_id NOT IN (SELECT id FROM nodes WHERE heartbeat_at >= $3)))"
 		    " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");

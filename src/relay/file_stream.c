@@ -146,14 +146,16 @@ static bool read_pump(struct file_stream *f)
 		return false;
 	max = (size_t)MIN_OF((uint64_t)max, f->credit);
 	buf_reserve(out, WIRE_HEADER_SIZE + max);
+	frame_begin(out, WIRE_DATA, 0, f->stream, 0);
 	if (max > 0)
-		n = pread(f->fd, out->data + start + WIRE_HEADER_SIZE, max, (off_t)f->offset);
+		n = pread(f->fd, out->data + out->len, max, (off_t)f->offset);
 	if (n < 0) {
+		out->len = start;
 		stream_refuse(f, errno);
 		return true;
 	}
-	frame_begin(out, WIRE_DATA, n == 0 ? WIRE_END : 0, f->stream, (uint32_t)n);
 	out->len += (size_t)n;
+	frame_amend(out, start, n == 0 ? WIRE_END : 0);
 	f->offset += (uint64_t)n;
 	f->credit -= (uint64_t)n;
 	if (n == 0)

@@ -134,11 +134,15 @@ static int make_directory(const struct relay *relay, const char *path, mode_t mo
 	return fchmodat(parent, name, mode, 0) < 0 ? -errno : 0;
 }
 
-static bool is_directory(const struct relay *relay, const char *path)
+/* 0 if it is a directory within the root, else why not. */
+static int check_directory(const struct relay *relay, const char *path)
 {
-	_cleanup_close_ int fd = MAX_OF(beneath_open(relay, path, O_PATH | O_DIRECTORY), -1);
+	int fd = beneath_open(relay, path, O_PATH | O_DIRECTORY);
 
-	return fd >= 0;
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
 }
 
 static int make_parents(const struct relay *relay, const char *path)
@@ -149,9 +153,13 @@ static int make_parents(const struct relay *relay, const char *path)
 		int r;
 
 		*slash = 0;
-		r = make_directory(relay, prefix, 0755);
-		if (r < 0 && (r != -EEXIST || !is_directory(relay, prefix)) &&
-		    !is_directory(relay, prefix))
+		r = check_directory(relay, prefix);
+		if (r == -ENOENT)
+			r = make_directory(relay, prefix, 0755);
+		/* Another one may have been quicker. */
+		if (r == -EEXIST)
+			r = check_directory(relay, prefix);
+		if (r < 0)
 			return r;
 		*slash = '/';
 	}
@@ -171,7 +179,7 @@ void files_mkdir(struct session *s, const struct wire_message *m)
 		r = make_parents(s->relay, mkdir_m->path);
 	if (r == 0)
 		r = make_directory(s->relay, mkdir_m->path, mode);
-	if (r == -EEXIST && mkdir_m->parents && is_directory(s->relay, mkdir_m->path))
+	if (r == -EEXIST && mkdir_m->parents && check_directory(s->relay, mkdir_m->path) == 0)
 		r = 0;
 	answer(s, m->stream, r);
 	user_files_leave();

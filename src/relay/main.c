@@ -164,14 +164,17 @@ static int relay_start(struct relay *relay, struct error *err)
 		return -1;
 	if (config_read(&relay->config, RELAY_FD_CONFIG, err) < 0)
 		return error_wrap(err, "config");
-	close(RELAY_FD_CONFIG);
 	if (geteuid() == 0)
 		syscall(SYS_setgroups, 0, NULL);
 	if (loop_init(&relay->loop, err) < 0 || journal_open(relay, err) < 0 ||
 	    watch_children(relay, err) < 0 || absence_start(relay, err) < 0)
 		return -1;
 	choose_tree(relay);
-	return session_listen(relay, err);
+	if (session_listen(relay, err) < 0)
+		return -1;
+	/* Its closing tells the starter that connecting works from now on. */
+	close(RELAY_FD_CONFIG);
+	return 0;
 }
 
 int main(void)

@@ -186,26 +186,28 @@ static void send_exit(struct exec *exec, struct session *s)
 /* The bytes go from the ring straight behind the header in the connection's buffer. */
 static int send_stretch(struct exec *exec, struct session *s, struct error *err)
 {
-	uint8_t *header;
 	struct buf *out = &s->conn.out;
 	size_t start = out->len;
 	size_t max = (size_t)MIN_OF(exec->credit, (uint64_t)STRETCH_MAX);
+	uint8_t offsets[WIRE_OUTPUT_OVERHEAD] = { 0 };
 	enum wire_channel channel = WIRE_STDOUT;
 	uint64_t channel_offset = 0;
 	ssize_t n;
 
 	max = (size_t)MIN_OF((uint64_t)max, exec->ring.end - exec->sent);
 	buf_reserve(out, WIRE_HEADER_SIZE + WIRE_OUTPUT_OVERHEAD + max);
-	header = (uint8_t *)out->data + start;
-	n = ring_read(&exec->ring, exec->sent, header + WIRE_HEADER_SIZE + WIRE_OUTPUT_OVERHEAD,
-		      max, &channel, &channel_offset, err);
-	if (n < 0)
+	frame_begin(out, WIRE_OUTPUT, 0, exec->stream, 0);
+	buf_append(out, offsets, sizeof(offsets));
+	n = ring_read(&exec->ring, exec->sent, out->data + out->len, max, &channel, &channel_offset,
+		      err);
+	if (n < 0) {
+		out->len = start;
 		return -1;
-	frame_begin(out, WIRE_OUTPUT, (uint8_t)channel, exec->stream,
-		    WIRE_OUTPUT_OVERHEAD + (uint32_t)n);
-	put_le64(header + WIRE_HEADER_SIZE, exec->sent);
-	put_le64(header + WIRE_HEADER_SIZE + 8, channel_offset);
-	out->len = start + WIRE_HEADER_SIZE + WIRE_OUTPUT_OVERHEAD + (size_t)n;
+	}
+	put_le64((uint8_t *)out->data + out->len - 16, exec->sent);
+	put_le64((uint8_t *)out->data + out->len - 8, channel_offset);
+	out->len += (size_t)n;
+	frame_amend(out, start, (uint8_t)channel);
 	exec->sent += (uint64_t)n;
 	exec->credit -= (uint64_t)n;
 	return 0;
@@ -218,11 +220,15 @@ bool output_pump(struct exec *exec)
 
 	if (!s || !exec->stream || !session_has_room(s))
 		return false;
-	if (exec->sent < exec->ring.begin) {
+	/* Told when there is something to send behind it, not for every byte that falls out of the
+	 * ring. */
+	if (exec->sent < exec->ring.begin &&
+	    (exec->credit > 0 ||
+	     (exec->phase == EXEC_EXITED && exec->ring.begin == exec->ring.end))) {
 		send_truncated(exec, s, exec->ring.begin);
 		return true;
 	}
-	if (exec->sent < exec->ring.end && exec->credit > 0) {
+	if (exec->sent >= exec->ring.begin && exec->sent < exec->ring.end && exec->credit > 0) {
 		if (send_stretch(exec, s, &err) < 0) {
 			log_error("exec %s: %s", exec->id_text, err.message);
 			send_truncated(exec, s, exec->ring.end);

@@ -218,7 +218,11 @@ static void release(struct exec *exec)
 	exec->tree.slot = NULL;
 	if (!slot)
 		return;
-	if (pool->count >= POOL_MAX || !slot_is_empty(slot)) {
+	/*
+	 * A cgroup that was killed once is not used again: kernels since 6.14 compare its kill
+	 * count with the one of the parent's cgroup at clone time, and kill the newborn.
+	 */
+	if (pool->count >= POOL_MAX || slot->killed_at != 0 || !slot_is_empty(slot)) {
 		slot_destroy(slot);
 		return;
 	}

@@ -42,3 +42,11 @@ void frame_append(struct buf *out, uint8_t type, uint8_t flags, uint32_t stream,
 	if (length > 0)
 		buf_append(out, payload, length);
 }
+
+void frame_amend(struct buf *out, size_t start, uint8_t flags)
+{
+	uint8_t *header = (uint8_t *)out->data + start;
+
+	put_le32(header, (uint32_t)(out->len - start - WIRE_HEADER_SIZE));
+	header[5] = flags;
+}

@@ -37,6 +37,9 @@ int frame_parse(const uint8_t *data, size_t len, uint32_t max_payload, struct fr
 
 /* Appends a header announcing `length` payload bytes; the caller appends exactly those. */
 void frame_begin(struct buf *out, uint8_t type, uint8_t flags, uint32_t stream, uint32_t length);
+/* Makes the frame that begins at `start` and reaches to the end of `out` whole: its flags and
+ * length. */
+void frame_amend(struct buf *out, size_t start, uint8_t flags);
 /* Appends a whole frame. */
 void frame_append(struct buf *out, uint8_t type, uint8_t flags, uint32_t stream,
 		  const void *payload, uint32_t length);

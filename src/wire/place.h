@@ -8,7 +8,11 @@
 /* A bound unix stream socket; the relay calls listen() itself, so that SO_PEERCRED names the relay.
  */
 #define RELAY_FD_LISTEN 3
-/* One RELAY_CONFIG frame (stream 0), then the end; read to the end and closed. Holds the key. */
+/*
+ * A pipe or stream socket: one RELAY_CONFIG frame (stream 0), then the end. Holds the key. The
+ * relay closes it when it listens, so a starter that keeps the other end of a socket learns when to
+ * connect.
+ */
 #define RELAY_FD_CONFIG 4
 /* The spool directory: journal `exits`, ring files (without names), `ended`. Not for the payload.
  */

@@ -230,6 +230,8 @@ def walk(point, action):
                 step(w)
         except Died:
             reached = True
+            # The connection breaks a moment before the process is gone.
+            server.await_end(5)
         if action == "error":
             with open(server.log, "rb") as f:
                 reached = f"fault {point}".encode() in f.read()

@@ -62,6 +62,12 @@ class Server:
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
+    def await_end(self, deadline):
+        try:
+            self.process.wait(deadline)
+        except subprocess.TimeoutExpired:
+            pass
+
     def kill(self):
         if self.alive():
             self.process.send_signal(signal.SIGKILL)
@@ -84,7 +90,7 @@ class Server:
     def tail(self, lines=15):
         try:
             with open(self.log, "rb") as f:
-                return "\n" + "\n".join(f.read().decode(errors="replace").splitlines()[-lines:])
+                return f"\n(exit {self.process.returncode if self.process else None})\n" + "\n".join(f.read().decode(errors="replace").splitlines()[-lines:])
         except OSError:
             return ""
 

@@ -1,0 +1,144 @@
+/*
+ * The keeper: makes places on this host, is parent of their relays, and tears down what is left of
+ * them, whoever else has died. One per directory, one thread, one loop.
+ *
+ *     DIR/keeper.lock            held while a keeper runs
+ *     DIR/keeper.sock            where clients ask; only the keeper's own user and root are heard
+ *     DIR/places/<id>/recipe     what must be undone; on disk before anything is made, gone last
+ *     DIR/places/<id>/relay      pid and start time of the relay
+ *     DIR/places/<id>/s          the relay's socket        spool/  its spool        log  its stderr
+ *     DIR/places/<id>/root/      the root of a place of kind dir that was given none
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/error.h"
+#include "base/id.h"
+#include "wire/conn.h"
+#include "wire/loop.h"
+#include "wire/message.h"
+#include "wire/place.h"
+
+#define PLACE_RECIPE_NAME "recipe"
+#define PLACE_RELAY_NAME "relay"
+#define PLACE_LOG_NAME "log"
+#define PLACE_ROOT_NAME "root"
+
+/*
+ * MAKING    the relay was started and is not listening yet
+ * ALIVE     it listens
+ * CLEANING  it is dead or to be killed; its processes are being ended, its cgroup removed
+ * DEAD      nothing runs; the files stay for a while, so that the server can look at the spool
+ * REMOVING  a child removes the files; then the place is gone
+ */
+enum place_phase { PLACE_MAKING, PLACE_IS_ALIVE, PLACE_CLEANING, PLACE_IS_DEAD, PLACE_REMOVING };
+
+struct client;
+
+struct place {
+	struct place *next;
+	struct keeper *keeper;
+	char id[65];
+	enum place_phase phase;
+	enum wire_place_kind kind;
+	char *root;
+	bool made_root;
+	char *cgroup; /* path, or NULL */
+	uint64_t absence_ms;
+	char boot[ID_SIZE];
+	pid_t pid; /* 0: none */
+	unsigned long long start_time;
+	bool is_child;
+	int pidfd; /* of a relay that is not our child */
+	struct watch death;
+	struct watch ready; /* our end of the config socket, closed by the relay when it listens */
+	int ready_fd;
+	struct timer timer;
+	int64_t cleaning_since;
+	int retry_ms;
+	bool destroy; /* ends in REMOVING, not in DEAD */
+	pid_t remover;
+	char ended[64];
+	/* Who waits for PLACE_MAKE or PLACE_DESTROY. */
+	struct waiter {
+		struct client *client;
+		uint32_t stream;
+	} maker, destroyer;
+};
+
+struct client {
+	struct client *next;
+	struct keeper *keeper;
+	struct conn conn;
+	struct watch watch;
+	struct timer timer; /* hello deadline */
+	struct timer end;
+	bool greeted;
+	bool broken;
+	uint32_t highest_stream;
+};
+
+struct keeper {
+	struct loop loop;
+	char *dir;
+	int dir_fd;
+	int places_fd;
+	int relay_image; /* sealed memfd */
+	char *cgroup;    /* base of the places' cgroups, or NULL */
+	struct watch listener;
+	struct watch signals;
+	struct timer idle;
+	int64_t idle_ms;
+	int64_t started_ms;
+	struct client *clients;
+	unsigned client_count;
+	struct place *places;
+};
+
+/* image.c: the relay program as a sealed memfd, so that replacing the file disturbs nobody. */
+int image_load(const char *path, int *fd, struct error *err);
+
+/* cgroup.c: all calls do nothing on NULL paths. */
+char *cgroup_base_make(const char *dir); /* NULL: no cgroup v2 can be used here */
+int cgroup_make(const char *path, struct error *err);
+int cgroup_open(const char *path);
+void cgroup_kill(const char *path);
+bool cgroup_is_empty(const char *path); /* also when it does not exist */
+int cgroup_remove(const char *path);    /* with its children; 0 when it is gone */
+
+/* recipe.c */
+int recipe_write(const struct place *place, int place_fd, struct error *err);
+int recipe_read(struct place *place, int place_fd, struct error *err);
+/* pid and start time; for finding the relay again, not for a machine that went down: not synced. */
+int relay_write(const struct place *place, int place_fd, struct error *err);
+bool relay_read(struct place *place, int place_fd);
+
+/* make.c: on success the place is MAKING and in the list. */
+int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
+	       enum wire_error_code *code, struct error *err);
+bool place_id_is_valid(const char *id);
+
+/* life.c */
+struct place *place_find(struct keeper *keeper, const char *id);
+struct place *place_new(struct keeper *keeper, const char *id);
+void place_free(struct place *place);
+void place_destroy(struct place *place);
+/* Its relay is gone: clean up, and keep the remains as DEAD unless the relay ended by itself. */
+void place_died(struct place *place, const char *why);
+/* A child of the keeper ended; false when it was none of ours. */
+bool place_reaped(struct keeper *keeper, pid_t pid, int status);
+/* Takes over what an earlier keeper left. */
+void place_adopt_all(struct keeper *keeper);
+void place_describe(const struct place *place, char *socket, size_t socket_size,
+		    struct wire_place_state *out);
+
+/* client.c */
+int client_listen(struct keeper *keeper, struct error *err);
+void client_place_ready(struct place *place);
+void client_place_failed(struct place *place, const char *why);
+void client_place_gone(struct place *place);
+void client_close_all(struct keeper *keeper);
+/* Looks whether nothing is left to do and starts or stops the idle clock. */
+void keeper_check_idle(struct keeper *keeper);

@@ -1,0 +1,361 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/spawn.h"
+#include "keeper/keeper.h"
+#include "wire/proc.h"
+
+#define RETRY_MAX_MS 200
+/* After this long the failure is told, and retried slowly for as long as it takes. */
+#define CLEANING_PATIENCE_MS 10000
+#define SLOW_RETRY_MS 5000
+
+static void place_step(struct place *place);
+
+static void step_due(struct timer *timer)
+{
+	place_step(container_of(timer, struct place, timer));
+}
+
+struct place *place_find(struct keeper *keeper, const char *id)
+{
+	for (struct place *p = keeper->places; p; p = p->next)
+		if (strcmp(p->id, id) == 0)
+			return p;
+	return NULL;
+}
+
+struct place *place_new(struct keeper *keeper, const char *id)
+{
+	struct place *place = xcalloc(1, sizeof(*place));
+
+	place->keeper = keeper;
+	snprintf(place->id, sizeof(place->id), "%s", id);
+	place->pidfd = place->ready_fd = -1;
+	place->death.fd = place->ready.fd = -1;
+	place->timer.due = step_due;
+	place->next = keeper->places;
+	keeper->places = place;
+	keeper_check_idle(keeper);
+	return place;
+}
+
+void place_free(struct place *place)
+{
+	struct keeper *keeper = place->keeper;
+
+	for (struct place **p = &keeper->places; *p; p = &(*p)->next) {
+		if (*p == place) {
+			*p = place->next;
+			break;
+		}
+	}
+	loop_unwatch(&keeper->loop, &place->death);
+	loop_unwatch(&keeper->loop, &place->ready);
+	loop_disarm(&keeper->loop, &place->timer);
+	close_fdp(&place->pidfd);
+	close_fdp(&place->ready_fd);
+	free(place->root);
+	free(place->cgroup);
+	free(place);
+	keeper_check_idle(keeper);
+}
+
+void place_describe(const struct place *place, char *socket, size_t socket_size,
+		    struct wire_place_state *out)
+{
+	bool alive = place->phase == PLACE_MAKING || place->phase == PLACE_IS_ALIVE;
+
+	snprintf(socket, socket_size, "%s/places/%s/" PLACE_SOCKET_NAME, place->keeper->dir,
+		 place->id);
+	*out = (struct wire_place_state){
+		.place_id = place->id,
+		.state = alive            ? PLACE_ALIVE
+			 : place->destroy ? PLACE_ENDING
+					  : PLACE_DEAD,
+		.socket = socket,
+		.pid = alive ? (uint32_t)place->pid : 0,
+		.start_time = alive ? place->start_time : 0,
+		.kind = place->kind,
+		.root = place->root,
+		.cgroup = place->cgroup,
+		.ended = alive ? NULL : place->ended,
+	};
+}
+
+static int remove_work(const struct place *place)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	/* The recipe goes with the directory, after everything it speaks of. */
+	if (place->made_root && dir_remove_tree(AT_FDCWD, place->root, &err) < 0) {
+		log_error("place %s: %s", place->id, err.message);
+		return 1;
+	}
+	if (FAULT_HERE("keeper.destroy.root-removed", &err) < 0)
+		return 1;
+	if (dir_remove_tree(place->keeper->places_fd, place->id, &err) < 0) {
+		log_error("place %s: %s", place->id, err.message);
+		return 1;
+	}
+	return 0;
+}
+
+/* Removing a big tree takes long; other places do not wait for it. */
+static void start_removing(struct place *place)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(remove_work(place));
+	place->phase = PLACE_REMOVING;
+	if (pid > 0)
+		place->remover = pid;
+	else
+		loop_arm(&place->keeper->loop, &place->timer, SLOW_RETRY_MS);
+}
+
+static bool relay_is_gone(struct place *place)
+{
+	if (place->pid == 0)
+		return true;
+	if (!place->is_child && !process_is(place->pid, place->start_time))
+		place->pid = 0;
+	/* A child of ours is gone when it was reaped. */
+	return place->pid == 0;
+}
+
+/* One round of ending what runs. True when nothing does any more. */
+static bool clean_round(struct place *place)
+{
+	_cleanup_free_ char *mark = xasprintf(RELAY_MARK_PLACE "=%s", place->id);
+
+	if (place->pid > 0 && (place->is_child || process_is(place->pid, place->start_time)))
+		kill(place->pid, SIGKILL);
+	if (place->cgroup) {
+		cgroup_kill(place->cgroup);
+		return relay_is_gone(place) && cgroup_is_empty(place->cgroup) &&
+		       cgroup_remove(place->cgroup) == 0;
+	}
+	/* Without a cgroup the marks are all there is, and only of processes that still carry them.
+	 */
+	return proc_signal_marked(mark, SIGKILL) == 0 && relay_is_gone(place);
+}
+
+static void clean_step(struct place *place)
+{
+	struct keeper *keeper = place->keeper;
+	bool late = loop_now() - place->cleaning_since > CLEANING_PATIENCE_MS;
+
+	if (clean_round(place)) {
+		place->pid = 0;
+		if (place->destroy) {
+			start_removing(place);
+		} else {
+			place->phase = PLACE_IS_DEAD;
+			loop_arm(&keeper->loop, &place->timer, (int64_t)place->absence_ms);
+		}
+		return;
+	}
+	if (late && place->retry_ms < SLOW_RETRY_MS) {
+		log_error("place %s: something of it does not die", place->id);
+		place->retry_ms = SLOW_RETRY_MS;
+	}
+	loop_arm(&keeper->loop, &place->timer, place->retry_ms);
+	if (place->retry_ms < RETRY_MAX_MS)
+		place->retry_ms *= 2;
+}
+
+static void start_cleaning(struct place *place)
+{
+	loop_unwatch(&place->keeper->loop, &place->ready);
+	loop_unwatch(&place->keeper->loop, &place->death);
+	close_fdp(&place->ready_fd);
+	close_fdp(&place->pidfd);
+	place->timer.due = step_due;
+	place->phase = PLACE_CLEANING;
+	place->cleaning_since = loop_now();
+	place->retry_ms = 1;
+	clean_step(place);
+}
+
+static void place_step(struct place *place)
+{
+	switch (place->phase) {
+	case PLACE_CLEANING:
+		clean_step(place);
+		break;
+	case PLACE_IS_DEAD:
+		/* Nobody asked for its remains in all that time. */
+		place->destroy = true;
+		start_removing(place);
+		break;
+	case PLACE_REMOVING:
+		start_removing(place);
+		break;
+	case PLACE_MAKING:
+	case PLACE_IS_ALIVE:
+		break;
+	}
+}
+
+void place_destroy(struct place *place)
+{
+	place->destroy = true;
+	if (place->ended[0] == 0)
+		snprintf(place->ended, sizeof(place->ended), "destroyed");
+	switch (place->phase) {
+	case PLACE_MAKING:
+	case PLACE_IS_ALIVE:
+		start_cleaning(place);
+		break;
+	case PLACE_IS_DEAD:
+		loop_disarm(&place->keeper->loop, &place->timer);
+		start_removing(place);
+		break;
+	case PLACE_CLEANING:
+	case PLACE_REMOVING:
+		break;
+	}
+}
+
+/* The relay's own word on why it ended; without one it did not mean to. */
+static void read_ended(struct place *place, const char *otherwise)
+{
+	_cleanup_free_ char *path =
+		xasprintf("%s/" PLACE_SPOOL_NAME "/" RELAY_ENDED_FILE, place->id);
+	_cleanup_buf_ struct buf text = { 0 };
+
+	if (file_read(place->keeper->places_fd, path, &text, sizeof(place->ended) - 1, NULL) == 0)
+		snprintf(place->ended, sizeof(place->ended), "%s", buf_str(&text));
+	else
+		snprintf(place->ended, sizeof(place->ended), "%s", otherwise);
+}
+
+void place_died(struct place *place, const char *why)
+{
+	bool was_making = place->phase == PLACE_MAKING;
+
+	place->pid = 0;
+	if (place->phase == PLACE_CLEANING || place->phase == PLACE_REMOVING)
+		return;
+	read_ended(place, why);
+	log_info("place %s: its relay ended: %s", place->id, place->ended);
+	/* Nobody is there who could ask for what an absent server left. */
+	place->destroy |= strcmp(place->ended, "absence") == 0 || was_making;
+	if (was_making)
+		client_place_failed(place, place->ended);
+	start_cleaning(place);
+}
+
+static void describe_status(int status, char *out, size_t size)
+{
+	if (WIFSIGNALED(status))
+		snprintf(out, size, "relay killed by signal %d", WTERMSIG(status));
+	else
+		snprintf(out, size, "relay exited with %d", WEXITSTATUS(status));
+}
+
+static void remover_ended(struct place *place, int status)
+{
+	place->remover = 0;
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+		loop_arm(&place->keeper->loop, &place->timer, SLOW_RETRY_MS);
+		return;
+	}
+	client_place_gone(place);
+	place_free(place);
+}
+
+bool place_reaped(struct keeper *keeper, pid_t pid, int status)
+{
+	for (struct place *p = keeper->places; p; p = p->next) {
+		char why[64];
+
+		if (p->remover == pid) {
+			remover_ended(p, status);
+			return true;
+		}
+		if (p->pid != pid || !p->is_child)
+			continue;
+		describe_status(status, why, sizeof(why));
+		place_died(p, why);
+		return true;
+	}
+	return false;
+}
+
+static void death_ready(struct watch *watch, uint32_t events)
+{
+	struct place *place = container_of(watch, struct place, death);
+
+	(void)events;
+	loop_unwatch(&place->keeper->loop, watch);
+	place_died(place, "relay ended");
+}
+
+static bool adopt_relay(struct place *place)
+{
+	if (!process_is(place->pid, place->start_time))
+		return false;
+	place->pidfd = (int)syscall(SYS_pidfd_open, place->pid, 0);
+	/* Looked at again behind the pidfd, it cannot be another process with the same number. */
+	if (place->pidfd < 0 || !process_is(place->pid, place->start_time))
+		return false;
+	place->death.ready = death_ready;
+	return loop_watch(&place->keeper->loop, &place->death, place->pidfd, EPOLLIN, NULL) == 0;
+}
+
+static void adopt(struct keeper *keeper, const char *id)
+{
+	_cleanup_close_ int place_fd = -1;
+	_cleanup_error_ struct error err = { 0 };
+	char boot[ID_SIZE];
+	struct place *place;
+
+	if (!place_id_is_valid(id) || dir_open(keeper->places_fd, id, &place_fd, &err) < 0)
+		return;
+	place = place_new(keeper, id);
+	snprintf(place->ended, sizeof(place->ended), "found without its relay");
+	boot_id(boot);
+	if (recipe_read(place, place_fd, &err) < 0) {
+		/* The recipe comes first: without one nothing else was made. */
+		log_warn("place %s: %s", id, err.message);
+		place->destroy = true;
+		start_removing(place);
+		return;
+	}
+	if (strcmp(boot, place->boot) == 0 && relay_read(place, place_fd) && adopt_relay(place)) {
+		place->phase = PLACE_IS_ALIVE;
+		log_info("place %s: adopted, relay %d", id, (int)place->pid);
+		return;
+	}
+	place->pid = strcmp(boot, place->boot) == 0 ? proc_find_command("berth-relay", id) : 0;
+	place->start_time = place->pid ? process_start_time(place->pid) : 0;
+	place->destroy = true;
+	start_cleaning(place);
+}
+
+void place_adopt_all(struct keeper *keeper)
+{
+	int fd = openat(keeper->places_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			adopt(keeper, entry->d_name);
+	if (dir)
+		closedir(dir);
+}

@@ -1,0 +1,315 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/spawn.h"
+#include "keeper/keeper.h"
+
+#define READY_WAIT_MS 10000
+#define CLONE_INTO_CGROUP_ 0x200000000ull
+#define RELAY_NAME "berth-relay"
+
+struct clone3_args {
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
+	uint64_t set_tid, set_tid_size, cgroup;
+};
+
+/* What the relay is born with, in the order of its descriptors from RELAY_FD_LISTEN on. */
+struct birth {
+	int fd[RELAY_FD_END - RELAY_FD_LISTEN];
+	int log_fd;
+	int relay_cgroup_fd;
+};
+
+static void birth_clear(struct birth *b)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(b->fd); i++)
+		close_fdp(&b->fd[i]);
+	close_fdp(&b->log_fd);
+	close_fdp(&b->relay_cgroup_fd);
+}
+
+bool place_id_is_valid(const char *id)
+{
+	size_t len = strlen(id);
+
+	if (len == 0 || len > 64 || id[0] == '.' || id[0] == '-')
+		return false;
+	return strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+	       len;
+}
+
+static int check_request(const struct wire_place_make *m, struct error *err)
+{
+	if (!place_id_is_valid(m->place_id))
+		return error_set(err, ERR_VALIDATION, "this is no place id");
+	if (m->absence_ms < PLACE_ABSENCE_MIN_MS || m->absence_ms > PLACE_ABSENCE_MAX_MS)
+		return error_set(err, ERR_VALIDATION, "the absence TTL is out of range");
+	if (m->ring_max && (m->ring_max < PLACE_RING_MIN || m->ring_max > PLACE_RING_MAX))
+		return error_set(err, ERR_VALIDATION, "ring_max is out of range");
+	if (m->root && m->root[0] && (m->root[0] != '/' || !path_is_clean(m->root)))
+		return error_set(err, ERR_VALIDATION, "the root must be a clean absolute path");
+	if (m->kind == PLACE_LOCAL && m->root && m->root[0] && strcmp(m->root, "/") != 0)
+		return error_set(err, ERR_VALIDATION, "a local place has no root of its own");
+	if (m->make_root && (!m->root || !m->root[0] || strcmp(m->root, "/") == 0))
+		return error_set(err, ERR_VALIDATION, "make_root needs a root");
+	if (m->run_as && geteuid() != 0 && (m->uid != geteuid() || m->gid != getegid()))
+		return error_set(err, ERR_VALIDATION,
+				 "only a keeper that is root can change the user");
+	return 0;
+}
+
+static int fill_place(struct place *place, const struct wire_place_make *m, struct error *err)
+{
+	struct keeper *keeper = place->keeper;
+	struct stat st;
+
+	place->kind = m->kind;
+	place->absence_ms = m->absence_ms;
+	boot_id(place->boot);
+	if (keeper->cgroup)
+		place->cgroup = xasprintf("%s/%s", keeper->cgroup, place->id);
+	if (m->kind == PLACE_LOCAL) {
+		place->root = xstrdup("/");
+	} else if (m->root && m->root[0]) {
+		place->root = xstrdup(m->root);
+		place->made_root = m->make_root;
+		/* What is there already was not made by us and must never be removed by us. */
+		if (place->made_root && lstat(place->root, &st) == 0)
+			return error_set(err, ERR_CONFLICT, "%s exists already", place->root);
+	} else {
+		place->root = xasprintf("%s/places/%s/" PLACE_ROOT_NAME, keeper->dir, place->id);
+		place->made_root = true;
+	}
+	return 0;
+}
+
+static int make_root(const struct place *place, const struct wire_place_make *m, struct error *err)
+{
+	if (!place->made_root)
+		return 0;
+	if (mkdir(place->root, 0700) < 0)
+		return error_errno(err, errno, "making %s", place->root);
+	if (m->run_as && chown(place->root, m->uid, m->gid) < 0)
+		return error_errno(err, errno, "giving %s to its user", place->root);
+	return 0;
+}
+
+static int bind_socket(int place_fd, int *out, struct error *err)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	if (fd < 0)
+		return error_errno(err, errno, "making a socket");
+	/* Through the descriptor: the path itself may be longer than an address can be. */
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" PLACE_SOCKET_NAME,
+		 place_fd);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return error_errno(err, errno, "binding the relay's socket");
+	*out = steal_fd(&fd);
+	return 0;
+}
+
+static int send_config(const struct place *place, const struct wire_place_make *m, int fd,
+		       struct error *err)
+{
+	_cleanup_buf_ struct buf bytes = { 0 };
+	bool cwd_given = m->cwd && m->cwd[0];
+	struct wire_relay_config config = {
+		.place_id = place->id,
+		.absence_ms = m->absence_ms,
+		.whole_host = place->kind == PLACE_LOCAL,
+		.cwd = cwd_given ? m->cwd : place->root,
+		.uid = m->uid,
+		.gid = m->gid,
+		.run_as = m->run_as,
+		.ring_max = m->ring_max ? m->ring_max : PLACE_RING_MAX,
+		.max_execs = m->max_execs ? m->max_execs : PLACE_EXECS_DEFAULT,
+		.confine = m->confine,
+		.has_cgroup = place->cgroup != NULL,
+	};
+	int r;
+
+	memcpy(config.key, m->key, sizeof(config.key));
+	r = wire_encode(&bytes, 0, WIRE_RELAY_CONFIG, &config, err);
+	wipe(&config, sizeof(config));
+	if (r == 0)
+		r = fd_write_all(fd, bytes.data, bytes.len, err);
+	if (bytes.data)
+		wipe(bytes.data, bytes.len);
+	if (r == 0 && shutdown(fd, SHUT_WR) < 0)
+		r = error_errno(err, errno, "closing the config");
+	return r;
+}
+
+static int open_birth(struct place *place, const struct wire_place_make *m, int place_fd,
+		      struct birth *b, struct error *err)
+{
+	int pair[2];
+
+	if (bind_socket(place_fd, &b->fd[0], err) < 0)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return error_errno(err, errno, "making the config socket");
+	b->fd[RELAY_FD_CONFIG - RELAY_FD_LISTEN] = pair[0];
+	place->ready_fd = pair[1];
+	if (send_config(place, m, pair[1], err) < 0)
+		return -1;
+	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0)
+		return error_errno(err, errno, "making the spool");
+	b->fd[RELAY_FD_SPOOL - RELAY_FD_LISTEN] =
+		openat(place_fd, PLACE_SPOOL_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	b->fd[RELAY_FD_ROOT - RELAY_FD_LISTEN] =
+		open(place->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (b->fd[RELAY_FD_ROOT - RELAY_FD_LISTEN] < 0)
+		return error_errno(err, errno, "opening %s", place->root);
+	b->log_fd =
+		openat(place_fd, PLACE_LOG_NAME, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (place->cgroup) {
+		_cleanup_free_ char *relay_cgroup = xasprintf("%s/r", place->cgroup);
+
+		if (cgroup_make(place->cgroup, err) < 0 || cgroup_make(relay_cgroup, err) < 0)
+			return -1;
+		b->fd[RELAY_FD_CGROUP - RELAY_FD_LISTEN] = cgroup_open(place->cgroup);
+		b->relay_cgroup_fd = cgroup_open(relay_cgroup);
+	}
+	return 0;
+}
+
+/* In the child: only system calls from here on. */
+static _Noreturn void become_relay(const struct place *place, struct birth *b)
+{
+	char *argv[] = { (char[]){ RELAY_NAME }, (char *)(uintptr_t)place->id, NULL };
+	char *envp[] = { NULL };
+	int image = fcntl(place->keeper->relay_image, F_DUPFD_CLOEXEC, RELAY_FD_END);
+
+	setsid();
+	/* Out of the way first: a source may sit on another one's target. */
+	for (size_t i = 0; i < ARRAY_SIZE(b->fd); i++)
+		if (b->fd[i] >= 0)
+			b->fd[i] = fcntl(b->fd[i], F_DUPFD_CLOEXEC, RELAY_FD_END);
+	if (b->log_fd >= 0)
+		dup2(b->log_fd, 2);
+	for (size_t i = 0; i < ARRAY_SIZE(b->fd); i++) {
+		close(RELAY_FD_LISTEN + (int)i);
+		if (b->fd[i] >= 0 && dup2(b->fd[i], RELAY_FD_LISTEN + (int)i) < 0)
+			_exit(RELAY_EXIT_START);
+	}
+	if (chdir("/") == 0)
+		syscall(SYS_execveat, image, "", argv, envp, AT_EMPTY_PATH);
+	_exit(RELAY_EXIT_START);
+}
+
+static pid_t clone_relay(int cgroup_fd)
+{
+	struct clone3_args args = {
+		.flags = CLONE_INTO_CGROUP_,
+		.exit_signal = SIGCHLD,
+		.cgroup = (uint64_t)cgroup_fd,
+	};
+
+	return cgroup_fd >= 0 ? (pid_t)syscall(SYS_clone3, &args, sizeof(args)) : fork();
+}
+
+static void relay_ready(struct watch *watch, uint32_t events)
+{
+	struct place *place = container_of(watch, struct place, ready);
+
+	(void)events;
+	loop_unwatch(&place->keeper->loop, watch);
+	close_fdp(&place->ready_fd);
+	loop_disarm(&place->keeper->loop, &place->timer);
+	if (place->phase != PLACE_MAKING)
+		return;
+	/* The socket also closes when the relay could not start: its death then follows. */
+	if (place->pid == 0 || !process_is(place->pid, place->start_time))
+		return;
+	place->phase = PLACE_IS_ALIVE;
+	client_place_ready(place);
+}
+
+static void making_due(struct timer *timer)
+{
+	struct place *place = container_of(timer, struct place, timer);
+
+	client_place_failed(place, "the relay did not start in time");
+	place_destroy(place);
+}
+
+static int start_relay(struct place *place, const struct wire_place_make *m, int place_fd,
+		       struct error *err)
+{
+	_cleanup_(birth_clear) struct birth b = { .log_fd = -1, .relay_cgroup_fd = -1 };
+	pid_t pid;
+
+	for (size_t i = 0; i < ARRAY_SIZE(b.fd); i++)
+		b.fd[i] = -1;
+	if (make_root(place, m, err) < 0 || open_birth(place, m, place_fd, &b, err) < 0)
+		return -1;
+	pid = clone_relay(b.relay_cgroup_fd);
+	if (pid == 0)
+		become_relay(place, &b);
+	if (pid < 0)
+		return error_errno(err, errno, "starting the relay");
+	place->pid = pid;
+	place->is_child = true;
+	place->start_time = process_start_time(pid);
+	if (relay_write(place, place_fd, err) < 0 || FAULT_HERE("keeper.make.started", err) < 0)
+		return -1;
+	place->ready.ready = relay_ready;
+	if (loop_watch(&place->keeper->loop, &place->ready, place->ready_fd, EPOLLIN | EPOLLRDHUP,
+		       err) < 0)
+		return -1;
+	place->timer.due = making_due;
+	loop_arm(&place->keeper->loop, &place->timer, READY_WAIT_MS);
+	return 0;
+}
+
+static int prepare_directory(struct place *place, int *place_fd, struct error *err)
+{
+	struct keeper *keeper = place->keeper;
+
+	if (mkdirat(keeper->places_fd, place->id, 0700) < 0)
+		return error_errno(err, errno, "making the place's directory");
+	if (dir_open(keeper->places_fd, place->id, place_fd, err) < 0 ||
+	    recipe_write(place, *place_fd, err) < 0 || dir_sync(keeper->places_fd, err) < 0)
+		return -1;
+	return FAULT_HERE("keeper.make.recipe-written", err);
+}
+
+int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
+	       enum wire_error_code *code, struct error *err)
+{
+	_cleanup_close_ int place_fd = -1;
+	struct place *place;
+
+	*code = WERR_INVALID;
+	if (check_request(m, err) < 0)
+		return -1;
+	place = place_new(keeper, m->place_id);
+	if (fill_place(place, m, err) < 0) {
+		*code = WERR_PLACE_EXISTS;
+		place_free(place);
+		return -1;
+	}
+	*code = WERR_START;
+	if (prepare_directory(place, &place_fd, err) < 0 ||
+	    start_relay(place, m, place_fd, err) < 0) {
+		/* The recipe undoes what there is by now. */
+		place_destroy(place);
+		return -1;
+	}
+	*out = place;
+	return 0;
+}

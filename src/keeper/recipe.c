@@ -1,0 +1,76 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "keeper/keeper.h"
+
+#define RECIPE_MAX 16384u
+
+int recipe_write(const struct place *place, int place_fd, struct error *err)
+{
+	_cleanup_buf_ struct buf bytes = { 0 };
+	struct wire_recipe m = {
+		.place_id = place->id,
+		.kind = place->kind,
+		.root = place->root,
+		.made_root = place->made_root,
+		.cgroup = place->cgroup,
+		.boot_id = place->boot,
+		.absence_ms = place->absence_ms,
+	};
+
+	if (wire_encode(&bytes, 0, WIRE_RECIPE, &m, err) < 0)
+		return -1;
+	return file_replace(place_fd, PLACE_RECIPE_NAME, bytes.data, bytes.len, 0600, err);
+}
+
+int recipe_read(struct place *place, int place_fd, struct error *err)
+{
+	_cleanup_buf_ struct buf bytes = { 0 };
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	struct frame frame;
+	size_t used;
+
+	if (file_read(place_fd, PLACE_RECIPE_NAME, &bytes, RECIPE_MAX, err) < 0)
+		return -1;
+	if (frame_parse((const uint8_t *)bytes.data, bytes.len, RECIPE_MAX, &frame, &used, err) <=
+		    0 ||
+	    frame.type != WIRE_RECIPE || wire_decode(&frame, &m, err) < 0)
+		return error_set(err, ERR_PROTOCOL, "the recipe of %s cannot be read", place->id);
+	if (strcmp(m.recipe.place_id, place->id) != 0)
+		return error_set(err, ERR_PROTOCOL, "the recipe of %s is another place's",
+				 place->id);
+	place->kind = m.recipe.kind;
+	place->root = xstrdup(m.recipe.root);
+	place->made_root = m.recipe.made_root;
+	place->cgroup = xstrdup(m.recipe.cgroup);
+	place->absence_ms = m.recipe.absence_ms;
+	id_copy(place->boot, m.recipe.boot_id);
+	return 0;
+}
+
+int relay_write(const struct place *place, int place_fd, struct error *err)
+{
+	_cleanup_close_ int fd =
+		openat(place_fd, PLACE_RELAY_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	char text[64];
+	int len = snprintf(text, sizeof(text), "%d %llu\n", (int)place->pid, place->start_time);
+
+	if (fd < 0)
+		return error_set(err, ERR_IO, "cannot write down the relay of %s", place->id);
+	return fd_write_all(fd, text, (size_t)len, err);
+}
+
+bool relay_read(struct place *place, int place_fd)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	int pid;
+
+	if (file_read(place_fd, PLACE_RELAY_NAME, &text, 64, NULL) < 0)
+		return false;
+	if (sscanf(buf_str(&text), "%d %llu", &pid, &place->start_time) != 2 || pid <= 0)
+		return false;
+	place->pid = pid;
+	return true;
+}

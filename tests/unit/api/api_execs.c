@@ -1,0 +1,378 @@
+#include <sys/socket.h>
+#include <sys/un.h>
+#include "fixture.h"
+
+/* A lease of the box, and where to run commands in it. */
+static char *exec_path(struct api_test *t, char lease[ID_SIZE])
+{
+	take_id(acquire(t, t->box, "{}"), lease);
+	return xasprintf("/api/environment-leases/%s/exec", lease);
+}
+
+static json_t *run_whole(struct api_test *t, const char *path, const char *body)
+{
+	_cleanup_free_ char *whole = xasprintf("%s?stream=0", path);
+
+	return post(t, 200, whole, body);
+}
+
+/* The lines of a stream; every one must be JSON. */
+static json_t *lines_of(const struct buf *text)
+{
+	json_t *lines = json_array();
+
+	for (const char *p = buf_str(text); *p;) {
+		size_t n = strcspn(p, "\n");
+		json_t *line = json_parse(p, n, NULL);
+
+		if (!line || p[n] != '\n')
+			fail_msg("no line of JSON: %s", p);
+		json_array_append_new(lines, line);
+		p += n + 1;
+	}
+	return lines;
+}
+
+static json_t *run_stream(struct api_test *t, const struct call *call)
+{
+	_cleanup_buf_ struct buf out = { 0 };
+
+	assert_int_equal(call_raw(t, call, &out), 200);
+	return lines_of(&out);
+}
+
+/* The bytes of one stream, put together again; offsets must fit. */
+static void gather(const json_t *lines, const char *type, struct buf *out)
+{
+	for (size_t i = 0; i < json_array_size(lines); i++) {
+		const json_t *line = json_array_get(lines, i);
+		const char *data = json_str(line, "data");
+
+		if (!str_equal(json_str(line, "type"), type))
+			continue;
+		assert_int_equal(json_int(line, "offset", -1), out->len);
+		if (str_equal(json_str(line, "encoding"), "base64"))
+			assert_true(base64_decode(out, data, strlen(data)));
+		else
+			buf_puts(out, data);
+	}
+}
+
+static const json_t *last_of(const json_t *lines)
+{
+	return json_array_get(lines, json_array_size(lines) - 1);
+}
+
+static void an_exec_streams_start_output_and_exit(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_json_ json_t *lines =
+		run_stream(t, CALL("POST", path,
+				   "{\"command\": [\"sh\", \"-c\", \"printf %s \\\"$A\\\"; cat; "
+				   "printf oops >&2; exit 3\"], \"env\": {\"A\": \"a b\"}, "
+				   "\"stdin\": \"in\\n\", \"generation\": 1}"));
+	_cleanup_buf_ struct buf out = { 0 }, errors = { 0 };
+
+	gather(lines, "stdout", &out);
+	gather(lines, "stderr", &errors);
+	assert_string_equal(json_str(json_array_get(lines, 0), "type"), "start");
+	assert_true(id_is_valid(json_str(json_array_get(lines, 0), "execId")));
+	assert_string_equal(buf_str(&out), "a bin\n");
+	assert_string_equal(buf_str(&errors), "oops");
+	assert_string_equal(json_str(last_of(lines), "type"), "exit");
+	assert_int_equal(json_int(last_of(lines), "exitCode", -1), 3);
+	assert_string_equal(json_str(last_of(lines), "reason"), "exited");
+	assert_int_equal(json_state(last_of(lines), "signal"), JSON_IS_NULL);
+	assert_true(json_int(last_of(lines), "durationMs", -1) >= 0);
+}
+
+static void bytes_of_any_kind_come_through(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_buf_ struct buf raw = { 0 }, text = { 0 }, body = { 0 }, out = { 0 };
+
+	for (int i = 0; i < 70000; i++)
+		buf_putc(&raw, (char)(i * 7 + i / 256));
+	base64_encode(&text, raw.data, raw.len);
+	buf_printf(&body,
+		   "{\"command\": [\"cat\"], \"stdinEncoding\": \"base64\", \"stdin\": \"%s\"}",
+		   buf_str(&text));
+
+	_cleanup_json_ json_t *lines = run_stream(t, CALL("POST", path, buf_str(&body)));
+
+	gather(lines, "stdout", &out);
+	assert_int_equal(out.len, raw.len);
+	assert_memory_equal(out.data, raw.data, raw.len);
+}
+
+static void a_whole_answer_is_bounded(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_json_ json_t *small =
+		run_whole(t, path, "{\"command\": [\"printf\", \"\\\\377\"]}");
+	/* Two bytes a character and one before them, so that the limit falls into a character. */
+	_cleanup_json_ json_t *large = run_whole(
+		t, path,
+		"{\"command\": [\"sh\", \"-c\", \"printf x; yes \xc3\xa9 | tr -d '\\\\n' | "
+		"head -c 3000000; echo done >&2\"]}");
+
+	assert_string_equal(json_str(small, "stdout"), "/w==");
+	assert_string_equal(json_str(small, "stdoutEncoding"), "base64");
+	assert_false(json_bool(small, "stdoutTruncated", true));
+	assert_true(json_bool(large, "stdoutTruncated", false));
+	assert_int_equal(strlen(json_str(large, "stdout")), (1 << 20) - 1);
+	assert_null(json_str(large, "stdoutEncoding"));
+	assert_string_equal(json_str(large, "stderr"), "done\n");
+	assert_false(json_bool(large, "stderrTruncated", true));
+}
+
+static void how_it_ended_is_told(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_json_ json_t *killed =
+		run_whole(t, path, "{\"command\": [\"sh\", \"-c\", \"kill -KILL $$\"]}");
+	_cleanup_json_ json_t *late =
+		run_whole(t, path, "{\"command\": [\"sleep\", \"60\"], \"timeoutMs\": 50}");
+
+	assert_string_equal(json_str(killed, "reason"), "signalled");
+	assert_string_equal(json_str(killed, "signal"), "SIGKILL");
+	assert_int_equal(json_state(killed, "exitCode"), JSON_IS_NULL);
+	assert_string_equal(json_str(late, "reason"), "timeout");
+}
+
+static void bad_requests_run_nothing(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	static const char *const bad[] = {
+		"{}",
+		"{\"command\": []}",
+		"{\"command\": \"true\"}",
+		"{\"command\": [\"\"]}",
+		"{\"command\": [1]}",
+		"{\"command\": [\"true\"], \"cwd\": \"here\"}",
+		"{\"command\": [\"true\"], \"env\": {\"A=B\": \"c\"}}",
+		"{\"command\": [\"true\"], \"env\": {\"\": \"c\"}}",
+		"{\"command\": [\"true\"], \"env\": {\"A\": 1}}",
+		"{\"command\": [\"true\"], \"stdin\": \"*\", \"stdinEncoding\": \"base64\"}",
+		"{\"command\": [\"true\"], \"timeoutMs\": 0}",
+		"{\"command\": [\"true\"], \"shell\": true}",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		refused(t, 400, "validation_error", NULL, CALL("POST", path, bad[i]));
+	refused(t, 422, "command_not_found", NULL,
+		CALL("POST", path, "{\"command\": [\"no-such-program\"]}"));
+	refused(t, 422, "command_not_executable", NULL,
+		CALL("POST", path, "{\"command\": [\"/etc/passwd\"]}"));
+
+	_cleanup_json_ json_t *health = get(t, "/api/health");
+
+	assert_int_equal(json_int(json_object_at(health, "execs"), "active", -1), 0);
+}
+
+/* Opens an exec stream by hand and returns its socket, once the start event was seen. */
+static int open_stream(struct api_test *t, const char *path, const char *body, const char *key)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	_cleanup_buf_ struct buf got = { 0 };
+	_cleanup_free_ char *text = xasprintf(
+		"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+		"%s%s\r\nContent-Length: %zu\r\n\r\n%s",
+		path, key ? "Idempotency-Key: " : "X-None: ", key ? key : "", strlen(body), body);
+
+	memcpy(name.sun_path, t->socket, strlen(t->socket));
+	assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(fd_write_all(fd, text, strlen(text), NULL), 0);
+	while (!strstr(buf_str(&got), "\"start\"")) {
+		char part[512];
+		ssize_t n = recv(fd, part, sizeof(part), 0);
+
+		assert_true(n > 0);
+		buf_append(&got, part, (size_t)n);
+	}
+	return fd;
+}
+
+static size_t active(struct api_test *t)
+{
+	_cleanup_json_ json_t *health = get(t, "/api/health");
+
+	return (size_t)json_int(json_object_at(health, "execs"), "active", -1);
+}
+
+static void a_client_that_hangs_up_does_not_end_its_exec(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *go = xasprintf("%s/go", t->dir), *done = xasprintf("%s/done", t->dir);
+	_cleanup_free_ char *body =
+		xasprintf("{\"command\": [\"sh\", \"-c\", \"until [ -e %s ]; do sleep 0.01; done; "
+			  "echo yes > %s\"]}",
+			  go, done);
+
+	close(open_stream(t, path, body, NULL));
+	WAIT_FOR(http_connections(t->server->http) == 0);
+	assert_int_equal(active(t), 1);
+	assert_int_equal(file_replace(AT_FDCWD, go, "", 0, 0600, NULL), 0);
+	WAIT_FOR(access(done, F_OK) == 0);
+	WAIT_FOR(active(t) == 0);
+}
+
+static void releasing_the_lease_ends_its_execs(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	int fd = open_stream(t, path, "{\"command\": [\"sleep\", \"600\"]}", NULL);
+	_cleanup_free_ char *release = xasprintf("/api/environment-leases/%s/release", lease);
+	_cleanup_buf_ struct buf got = { 0 };
+	char part[512];
+	ssize_t n;
+
+	json_decref(post(t, 200, release, "{}"));
+	while (!strstr(buf_str(&got), "\"exit\"") && (n = recv(fd, part, sizeof(part), 0)) > 0)
+		buf_append(&got, part, (size_t)n);
+	assert_non_null(strstr(buf_str(&got), "\"reason\":\"lease_lost\""));
+	close(fd);
+}
+
+static void the_same_key_gives_the_same_exec_from_its_first_byte(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *count = xasprintf("%s/count", t->dir);
+	_cleanup_free_ char *body =
+		xasprintf("{\"command\": [\"sh\", \"-c\", \"echo x >> %s; echo out\"]}", count);
+	_cleanup_json_ json_t *one = run_stream(t, CALL("POST", path, body, "k"));
+	_cleanup_json_ json_t *two = run_stream(t, CALL("POST", path, body, "k"));
+	_cleanup_buf_ struct buf out = { 0 }, ran = { 0 };
+
+	assert_true(json_equal(one, two));
+	gather(two, "stdout", &out);
+	assert_string_equal(buf_str(&out), "out\n");
+	refused(t, 409, "idempotency_key_reused", NULL,
+		CALL("POST", path, "{\"command\": [\"true\"]}", "k"));
+
+	/* Also by a later server, and when the lease is long gone. */
+	server_end(t);
+	server_begin(t, true);
+
+	_cleanup_free_ char *release = xasprintf("/api/environment-leases/%s/release", lease);
+
+	json_decref(post(t, 200, release, "{}"));
+
+	_cleanup_json_ json_t *three = run_stream(t, CALL("POST", path, body, "k"));
+
+	assert_true(json_equal(one, three));
+	assert_int_equal(file_read(AT_FDCWD, count, &ran, 100, NULL), 0);
+	assert_string_equal(buf_str(&ran), "x\n");
+}
+
+static void a_key_joins_an_exec_that_is_still_going(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *go = xasprintf("%s/go", t->dir);
+	_cleanup_free_ char *body = xasprintf(
+		"{\"command\": [\"sh\", \"-c\", \"echo a; until [ -e %s ]; do sleep 0.01; done; "
+		"echo b\"]}",
+		go);
+	int fd = open_stream(t, path, body, "j");
+	_cleanup_buf_ struct buf out = { 0 };
+
+	assert_int_equal(file_replace(AT_FDCWD, go, "", 0, 0600, NULL), 0);
+
+	_cleanup_json_ json_t *lines = run_stream(t, CALL("POST", path, body, "j"));
+
+	gather(lines, "stdout", &out);
+	assert_string_equal(buf_str(&out), "a\nb\n");
+	close(fd);
+}
+
+/* Started by a server that died: it must not be started a second time. */
+static void an_exec_of_a_dead_server_is_lost_not_repeated(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *count = xasprintf("%s/count", t->dir);
+	_cleanup_free_ char *body =
+		xasprintf("{\"command\": [\"sh\", \"-c\", \"echo x >> %s; echo out\"]}", count);
+	_cleanup_json_ json_t *one = run_stream(t, CALL("POST", path, body, "k"));
+	_cleanup_free_ char *record =
+		xasprintf("%s/execs/kept/%s", t->data, json_str(json_array_get(one, 0), "execId"));
+	static const char running[] = "{\"state\": \"running\"}";
+	_cleanup_buf_ struct buf out = { 0 }, ran = { 0 };
+
+	server_end(t);
+	assert_int_equal(file_replace(AT_FDCWD, record, running, sizeof(running) - 1, 0600, NULL),
+			 0);
+	server_begin(t, true);
+
+	_cleanup_json_ json_t *two = run_stream(t, CALL("POST", path, body, "k"));
+
+	gather(two, "stdout", &out);
+	assert_string_equal(buf_str(&out), "out\n");
+	assert_string_equal(json_str(last_of(two), "reason"), "lease_lost");
+	assert_non_null(json_str(last_of(two), "error"));
+	assert_int_equal(file_read(AT_FDCWD, count, &ran, 100, NULL), 0);
+	assert_string_equal(buf_str(&ran), "x\n");
+}
+
+static size_t files_below(const char *dir)
+{
+	_cleanup_free_ char *command = xasprintf("find %s -type f | wc -l", dir);
+	FILE *pipe = popen(command, "r");
+	unsigned n = 0;
+
+	assert_int_equal(fscanf(pipe, "%u", &n), 1);
+	pclose(pipe);
+	return n;
+}
+
+static void an_exec_without_a_key_leaves_nothing_behind(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *dir = xasprintf("%s/execs", t->data);
+
+	json_decref(run_stream(t, CALL("POST", path, "{\"command\": [\"echo\", \"x\"]}")));
+	json_decref(run_whole(t, path, "{\"command\": [\"echo\", \"x\"]}"));
+	refused(t, 422, "command_not_found", NULL,
+		CALL("POST", path, "{\"command\": [\"no-such-program\"]}", "k"));
+	WAIT_FOR(files_below(dir) == 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		api_unit_test(an_exec_streams_start_output_and_exit),
+		api_unit_test(bytes_of_any_kind_come_through),
+		api_unit_test(a_whole_answer_is_bounded),
+		api_unit_test(how_it_ended_is_told),
+		api_unit_test(bad_requests_run_nothing),
+		api_unit_test(a_client_that_hangs_up_does_not_end_its_exec),
+		api_unit_test(releasing_the_lease_ends_its_execs),
+		api_unit_test(the_same_key_gives_the_same_exec_from_its_first_byte),
+		api_unit_test(a_key_joins_an_exec_that_is_still_going),
+		api_unit_test(an_exec_of_a_dead_server_is_lost_not_repeated),
+		api_unit_test(an_exec_without_a_key_leaves_nothing_behind),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
