@@ -136,7 +136,7 @@ static int listener_start(struct listener *listener, int fd, const struct http_o
 		{ MHD_OPTION_END, 0, NULL },
 	};
 	unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
-			 MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+			 MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG | MHD_ALLOW_UPGRADE;
 
 	listener->daemon = MHD_start_daemon(flags, 0, NULL, NULL, request_step, listener,
 					    MHD_OPTION_ARRAY, items, MHD_OPTION_END);
@@ -210,6 +210,11 @@ int http_port(const struct http *http)
 	return http->port;
 }
 
+bool http_is_stopping(const struct http *http)
+{
+	return atomic_load(&((struct http *)http)->stopping);
+}
+
 size_t http_connections(const struct http *http)
 {
 	struct http *h = (struct http *)http;
@@ -248,6 +253,9 @@ static void wait_until_quiet(struct http *http, int64_t wait_ms)
 		log_warn("stopping with %zu requests under way", http->busy);
 	for (struct http_connection *c = http->connections; c; c = c->next)
 		shutdown(c->fd, SHUT_RDWR);
+	/* MHD_stop_daemon would wait for ever for a connection that has left HTTP. */
+	while (http->upgraded)
+		pthread_cond_wait(&http->quiet, &http->lock);
 	pthread_mutex_unlock(&http->lock);
 }
 
