@@ -9,9 +9,12 @@
 #define DEFAULT_CONNECTIONS 4096
 #define DEFAULT_PER_PEER 3000
 #define DEFAULT_IDLE_SECONDS 60
-/* Above 32 kB libmicrohttpd maps the memory of a connection, so an idle one touches a page or two.
+/*
+ * Of one connection, and the most that headers may take. Just above 32 kB, from where on
+ * libmicrohttpd maps it: a connection that never asks touches a page or two of it, and what one
+ * leaves behind goes back to the system. All of it is written once a request has been answered.
  */
-#define CONNECTION_MEMORY ((size_t)64 << 10)
+#define CONNECTION_MEMORY ((size_t)36 << 10)
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
