@@ -81,11 +81,16 @@ static bool connection_is_trusted(struct http_connection *connection)
 	return connection->trust == TRUST_YES;
 }
 
-static int find_route(struct exchange *exchange, const char *method, struct error *err)
+static int find_route(struct exchange *exchange, const char *method, size_t target_len,
+		      struct error *err)
 {
 	struct request *request = &exchange->request;
 	_cleanup_buf_ struct buf path = { 0 };
+	size_t len = strlen(exchange->raw_url);
 
+	/* What stands behind a NUL was said, but no C string shows it. */
+	if (len <= HTTP_MAX_URL && len != target_len)
+		return error_set(err, ERR_BAD_PATH, "the URL has a NUL in it");
 	if (url_parse(exchange->raw_url, &exchange->url, err) < 0)
 		return -1;
 	for (size_t i = 0; i < exchange->url.segments; i++)
@@ -220,7 +225,8 @@ static int check_key(const struct exchange *exchange, struct error *err)
 	return 0;
 }
 
-int exchange_check(struct exchange *exchange, const char *method, struct error *err)
+int exchange_check(struct exchange *exchange, const char *method, size_t target_len,
+		   struct error *err)
 {
 	struct request *request = &exchange->request;
 
@@ -230,7 +236,7 @@ int exchange_check(struct exchange *exchange, const char *method, struct error *
 	if (check_framing(exchange, err) < 0 || check_origin(exchange, err) < 0)
 		return -1;
 
-	int found = find_route(exchange, method, err);
+	int found = find_route(exchange, method, target_len, err);
 
 	/* A stranger learns nothing about which paths there are. */
 	if (check_trust(exchange, err) < 0 || found < 0)

@@ -217,12 +217,12 @@ static enum MHD_Result answer(struct exchange *exchange)
 	return send_error(exchange, &err, false);
 }
 
-enum MHD_Result exchange_step(struct exchange *exchange, const char *method, const char *upload,
-			      size_t *upload_len)
+enum MHD_Result exchange_step(struct exchange *exchange, const char *method, size_t target_len,
+			      const char *upload, size_t *upload_len)
 {
 	if (!exchange->opened) {
 		exchange->opened = true;
-		if (exchange_check(exchange, method, &exchange->err) < 0)
+		if (exchange_check(exchange, method, target_len, &exchange->err) < 0)
 			return refuse(exchange);
 		return MHD_YES;
 	}

@@ -73,15 +73,19 @@ static void *request_began(void *arg, const char *uri, struct MHD_Connection *mh
 	return connection ? exchange_new(connection, mhd, uri) : NULL;
 }
 
+/*
+ * `url` and `version` point into the same request line, one byte apart from where the first ends;
+ * their distance is the only trace of a NUL in between.
+ */
 static enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *url,
 				    const char *method, const char *version, const char *upload,
 				    size_t *upload_len, void **context)
 {
 	(void)arg;
 	(void)mhd;
-	(void)url;
-	(void)version;
-	return *context ? exchange_step(*context, method, upload, upload_len) : MHD_NO;
+	if (!*context || version <= url)
+		return MHD_NO;
+	return exchange_step(*context, method, (size_t)(version - url) - 1, upload, upload_len);
 }
 
 static void request_ended(void *arg, struct MHD_Connection *mhd, void **context,
