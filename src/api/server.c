@@ -20,7 +20,9 @@
 #include "base/spawn.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
+#define IDLE_LOOK_MS 500
 #define IDLE_EXIT_MS ((int64_t)60000)
+#define BEAT_MS ((int64_t)10000)
 #define RETENTION_MS ((int64_t)30 * 86400 * 1000)
 #define HTTP_STOP_MS 5000
 #define RUNS_STOP_MS 15000
@@ -107,6 +109,9 @@ static int open_places(struct server *server, struct error *err)
 		.node = &server->node,
 		.drivers = &server->drivers,
 		.spool_dirfd = spool,
+		.sweep_ms = server->options.sweep_ms,
+		.reconcile_ms = server->options.reconcile_ms,
+		.cleanup_base_ms = server->options.cleanup_base_ms,
 	};
 
 	if (provider_host_new(&provider_options, &server->providers, err) < 0)
@@ -237,6 +242,8 @@ int server_start(const struct server_options *options, struct server **out, stru
 	server->options = *options;
 	if (!server->options.idle_exit_ms)
 		server->options.idle_exit_ms = IDLE_EXIT_MS;
+	if (!server->options.beat_ms)
+		server->options.beat_ms = BEAT_MS;
 	if (!server->options.retention_ms)
 		server->options.retention_ms = RETENTION_MS;
 	server->data_dirfd = server->lock_fd = server->stop_fd = server->upkeep_fd = -1;
@@ -260,13 +267,40 @@ static void stop(struct server *server)
 	if (server->listening)
 		unlink(server->socket_path);
 	server->listening = false;
-	upkeep_stop(server);
 	if (server->execs)
 		execs_stop(server->execs);
 	if (server->runs)
 		runs_stop(server->runs, drain, drain ? DRAIN_MS : RUNS_STOP_MS);
 	if (server->leases)
 		leases_stop(server->leases);
+	upkeep_stop(server);
+}
+
+/* Until a signal comes, something here wants to end, or nobody needs the server any more. */
+static int wait_for_the_end(struct server *server, int signal_fd, struct error *err)
+{
+	struct pollfd fds[] = {
+		{ .fd = signal_fd, .events = POLLIN },
+		{ .fd = server->stop_fd, .events = POLLIN },
+	};
+	struct signalfd_siginfo info;
+
+	for (;;) {
+		int n = poll(fds, ARRAY_SIZE(fds), server->options.idle_exit ? IDLE_LOOK_MS : -1);
+
+		if (n < 0 && errno != EINTR)
+			return error_errno(err, errno, "cannot wait for signals");
+		if (n == 0 && upkeep_is_idle(server)) {
+			log_info("nothing to do for %lld s: stopping",
+				 (long long)(server->options.idle_exit_ms / 1000));
+			return 0;
+		}
+		if (n > 0)
+			break;
+	}
+	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
+		log_info("signal %u: stopping", info.ssi_signo);
+	return 0;
 }
 
 int server_run(struct server *server, struct error *err)
@@ -278,19 +312,11 @@ int server_run(struct server *server, struct error *err)
 	sigaddset(&ours, SIGINT);
 
 	_cleanup_close_ int signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
-	struct pollfd fds[] = {
-		{ .fd = signal_fd, .events = POLLIN },
-		{ .fd = server->stop_fd, .events = POLLIN },
-	};
-	struct signalfd_siginfo info;
 
 	if (signal_fd < 0)
 		return error_errno(err, errno, "cannot wait for signals");
-	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
-		if (errno != EINTR)
-			return error_errno(err, errno, "cannot wait for signals");
-	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
-		log_info("signal %u: stopping", info.ssi_signo);
+	if (wait_for_the_end(server, signal_fd, err) < 0)
+		return -1;
 	pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
 	stop(server);
 	log_info("stopped");

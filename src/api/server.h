@@ -17,6 +17,10 @@ struct server_options {
 	int64_t idle_exit_ms; /* 0: 60 s */
 	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
 	bool drain;           /* on SIGTERM wait for runs */
+
+	/* Periods; 0 for the usual ones. */
+	int64_t sweep_ms, reconcile_ms, cleanup_base_ms; /* as in struct leases_options */
+	int64_t beat_ms;                                 /* 10 s; well below NODE_DEAD_MS */
 };
 
 struct server {

@@ -1,11 +1,15 @@
 #include "base/fault.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #define MAX_ARMED 32
@@ -46,6 +50,7 @@ struct armed_fault {
  */
 static struct armed_fault armed[MAX_ARMED];
 static atomic_uint armed_count;
+static atomic_int trace_fd = -1;
 
 /* False when no point of that name exists; *fence and *plain tell which kinds do. */
 static bool find_point(const char *name, bool *fence, bool *plain)
@@ -122,6 +127,36 @@ int fault_init(const char *spec, struct error *err)
 	return 0;
 }
 
+int fault_trace(const char *path, struct error *err)
+{
+	int fd = -1, old;
+
+	if (path) {
+		fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+		if (fd < 0)
+			return error_errno(err, errno, "opening the trace of faults %s", path);
+	}
+	old = atomic_exchange(&trace_fd, fd);
+	close_fdp(&old);
+	return 0;
+}
+
+/* In one write, so that lines of several threads never mix, and before the act that may kill. */
+static void trace(const struct fault_point *point)
+{
+	int fd = atomic_load_explicit(&trace_fd, memory_order_relaxed), saved = errno;
+	char line[MAX_NAME + 1];
+	size_t n = strnlen(point->name, MAX_NAME);
+
+	if (fd < 0)
+		return;
+	memcpy(line, point->name, n);
+	line[n++] = '\n';
+	while (write(fd, line, n) < 0 && errno == EINTR)
+		;
+	errno = saved;
+}
+
 /*
  * The entry of this name that fires now. Every entry of the name counts the hit, also behind a
  * match.
@@ -147,8 +182,10 @@ static const struct armed_fault *count_hit(const struct fault_point *point, bool
 
 int fault_hit(const struct fault_point *point, struct error *err)
 {
-	const struct armed_fault *fault = count_hit(point, false);
+	const struct armed_fault *fault;
 
+	trace(point);
+	fault = count_hit(point, false);
 	if (!fault)
 		return 0;
 	if (fault->action == ACT_KILL)
@@ -158,6 +195,7 @@ int fault_hit(const struct fault_point *point, struct error *err)
 		for (;;)
 			pause();
 	}
+	log_warn("fault %s: error", point->name);
 	return error_set(err, ERR_FAULT, "fault injected at %s", point->name);
 }
 

@@ -3,9 +3,9 @@
  * call, a keeper verb, a channel send) own a point before and a point after the act. BERTH_FAULT
  * arms points by name:
  *
- *     BERTH_FAULT=point:action[,point:action...]      point may end in @N: only the Nth hit (from
- * 1)
+ *     BERTH_FAULT=point:action[,point:action...]
  *
+ *     point may end in @N: only the Nth hit (from 1)
  *     kill    SIGKILL to this process        error   the wrapper fails with ERR_FAULT
  *     hang    blocks the calling thread      skip    the guarded check is left out (fences only)
  *
@@ -37,6 +37,12 @@ struct fault_point {
  * threads exist.
  */
 int fault_init(const char *spec, struct error *err);
+
+/*
+ * From here on the name of every point that is hit is appended to the file, a line each (the value
+ * of BERTH_FAULT_TRACE; NULL: nothing is written). How a test knows that it got where it meant to.
+ */
+int fault_trace(const char *path, struct error *err);
 
 /* 0 to go on, -1 with ERR_FAULT. May not return at all. Cheap when nothing is armed. */
 int fault_hit(const struct fault_point *point, struct error *err);

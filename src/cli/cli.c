@@ -171,7 +171,8 @@ int cli_main(int argc, char **argv)
 
 	/* A reader that went away is an error of write(), not a death. */
 	signal(SIGPIPE, SIG_IGN);
-	if (fault_init(getenv("BERTH_FAULT"), &err) < 0)
+	if (fault_init(getenv("BERTH_FAULT"), &err) < 0 ||
+	    fault_trace(getenv("BERTH_FAULT_TRACE"), &err) < 0)
 		return cli_fail(NULL, &err, EXIT_BERTH);
 	if (argc < 2 || streq(argv[1], "--help") || streq(argv[1], "-h") ||
 	    streq(argv[1], "help")) {

@@ -12,6 +12,8 @@
 
 #define LINE_MAX_BYTES (4u << 20)
 #define BACK_SECONDS 60
+/* Whoever supervises the server restarts it sooner than this, and with its own flags. */
+#define SUPERVISED_SECONDS 3
 
 /* Signal handlers can reach nothing but globals; this file is the command line's only one. */
 static volatile sig_atomic_t caught;
@@ -74,6 +76,7 @@ struct lines {
 	struct buf pending;
 	bool ended; /* the log's own end record came */
 	bool reader_gone;
+	bool left_behind; /* the run goes on without us */
 };
 
 static int64_t payload_bytes(const json_t *event)
@@ -132,27 +135,36 @@ static bool take_data(void *arg, const char *data, size_t len)
 	return true;
 }
 
+static int ask_to_cancel(struct follow *f, struct error *err)
+{
+	_cleanup_json_ json_t *body = json_object();
+	_cleanup_api_ struct api *side = NULL;
+
+	/* The stream's own connection is busy. */
+	if (api_connect(f->cli, false, &side, err) < 0)
+		return -1;
+	return api_callf(side, "POST", body, NULL, err, "/api/runs/%s/cancel", f->run_id);
+}
+
 /* The first signal asks for the end, the second does not wait for it. */
 static bool take_signal(void *arg)
 {
 	struct lines *l = arg;
-	struct api *side = NULL;
+	_cleanup_error_ struct error err = { 0 };
 
 	latch_clear(caught_fd);
 	l->f->interrupted = true;
-	if (signals_count() > 1)
+	l->left_behind = signals_count() > 1;
+	if (l->left_behind)
 		return false;
 	if (!l->f->cli->quiet)
 		fprintf(stderr, "berth: cancelling run %s (again to leave it behind)\n",
 			l->f->run_id);
-	/* The stream's own connection is busy. */
-	if (api_connect(l->f->cli, false, &side, NULL) == 0) {
-		_cleanup_json_ json_t *body = json_object();
-
-		api_callf(side, "POST", body, NULL, NULL, "/api/runs/%s/cancel", l->f->run_id);
-	}
-	api_close(side);
-	return true;
+	if (ask_to_cancel(l->f, &err) == 0)
+		return true;
+	cli_fail(NULL, &err, 0);
+	l->left_behind = true;
+	return false;
 }
 
 static void wait_a_moment(int wake_fd)
@@ -178,14 +190,16 @@ static int follow_once(struct lines *l, int wake_fd, struct error *err)
 	buf_reset(&l->pending);
 	if (api_stream(l->f->api, &stream, err) < 0)
 		return err->code == ERR_UNAVAILABLE || err->code == ERR_NOT_FOUND ? 1 : -1;
-	if (l->ended || l->reader_gone || !l->f->follow)
-		return 0;
-	if (l->f->interrupted && signals_count() > 1)
-		return 0;
-	return 1;
+	return l->ended || l->reader_gone || l->left_behind || !l->f->follow ? 0 : 1;
 }
 
-/* The run with its timings, which are written just after its end. */
+/* Timings are written just after the end of a run that had a place, unless its server died. */
+static bool lacks_timings(const json_t *run)
+{
+	return json_object_size(json_object_at(run, "timings")) == 0 && json_str(run, "leaseId") &&
+	       !str_equal(json_str(run, "errorCode"), error_code_name(ERR_PROCESS_LOST));
+}
+
 static int fetch_end(struct follow *f, struct error *err)
 {
 	for (int tries = 0;; tries++) {
@@ -193,25 +207,32 @@ static int fetch_end(struct follow *f, struct error *err)
 		f->run = NULL;
 		if (api_callf(f->api, "GET", NULL, &f->run, err, "/api/runs/%s", f->run_id) < 0)
 			return -1;
-		if (json_object_size(json_object_at(f->run, "timings")) > 0 || tries == 50)
+		if (!lacks_timings(f->run) || tries == 50)
 			return 0;
 		wait_a_moment(-1);
 	}
 }
 
+/* 0 connected, 1 interrupted, -1. */
 static int reconnect(struct follow *f, int wake_fd, struct error *err)
 {
+	int signals = signals_count();
+
 	for (int tries = 0; tries < BACK_SECONDS * 10; tries++) {
 		struct api *fresh = NULL;
+		bool may_start = f->may_start && tries > SUPERVISED_SECONDS * 10;
 
 		error_clear(err);
-		if (api_connect(f->cli, !f->cli->url, &fresh, err) == 0) {
+		if (api_connect(f->cli, may_start, &fresh, err) == 0) {
 			api_close(f->api);
 			f->api = fresh;
 			return 0;
 		}
-		if (signals_count() > 1)
-			break;
+		/* There is nobody to cancel it with. */
+		if (signals_count() > signals) {
+			f->interrupted = true;
+			return 1;
+		}
 		wait_a_moment(wake_fd);
 	}
 	return -1;
@@ -238,12 +259,12 @@ int follow_run(struct follow *f, struct error *err)
 			wait_a_moment(wake_fd);
 			continue;
 		}
-		if (reconnect(f, wake_fd, err) < 0) {
-			more = -1;
+		more = reconnect(f, wake_fd, err);
+		l.left_behind = more == 1;
+		if (more != 0)
 			break;
-		}
 	}
-	if (more == 0 && f->follow && !(f->interrupted && signals_count() > 1))
+	if (more == 0 && f->follow && !l.left_behind)
 		more = fetch_end(f, err);
 	if (f->cancel_on_signal)
 		signals_restore();

@@ -12,6 +12,7 @@ struct follow {
 	int64_t since;         /* next byte of the log that is wanted */
 	bool follow;           /* until the run has ended; else what is there now */
 	bool events;           /* --json: the log's own lines on stdout */
+	bool may_start;        /* a server that went away and stays away is started again */
 	bool cancel_on_signal; /* INT and TERM cancel the run; a second one gives up */
 	json_t *run;           /* out: the run as it ended (with follow); owned by the caller */
 	bool interrupted;      /* out */

@@ -141,9 +141,11 @@ static int run_verb(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_json_ json_t *run = NULL;
-	struct follow f = {
-		.cli = cli, .follow = true, .events = cli->json, .cancel_on_signal = true
-	};
+	struct follow f = { .cli = cli,
+			    .follow = true,
+			    .events = cli->json,
+			    .may_start = true,
+			    .cancel_on_signal = true };
 	int code;
 
 	if (api_connect(cli, true, &f.api, &err) < 0)

@@ -11,8 +11,15 @@ static const struct flag FLAGS[] = {
 	{ "database", 0, "URL", "postgres://... instead of the embedded database", false },
 	{ "allow-fake", 0, NULL, "environments may use the fake provider (tests)", false },
 	{ "idle-exit", 0, NULL, "end when nothing runs and nobody has asked for a minute", false },
+	{ "idle-after", 0, "TIME", "with --idle-exit: after this long instead (60s)", false },
 	{ "drain", 0, NULL, "on SIGTERM wait for running runs to end", false },
 	{ "retention", 0, "TIME", "drop finished history older than this (30d)", false },
+	{ "sweep-every", 0, "TIME", "look this often for leases that are over (1s)", false },
+	{ "reconcile-every", 0, "TIME", "compare with the providers this often (30s)", false },
+	{ "retry-after", 0, "TIME", "first pause before a failed cleanup is tried again (1s)",
+	  false },
+	{ "beat-every", 0, "TIME", "tell the other nodes this often that this one lives (10s)",
+	  false },
 	{ "verbose", 'v', NULL, "log every request", false },
 	{ 0 },
 };
@@ -32,8 +39,20 @@ static int serve(struct cli *cli, const struct args *args)
 	struct server *server;
 	int code = 0;
 
-	if (!args_duration_ms(args, "retention", &options.retention_ms))
+	if (!args_duration_ms(args, "retention", &options.retention_ms) ||
+	    !args_duration_ms(args, "idle-after", &options.idle_exit_ms) ||
+	    !args_duration_ms(args, "sweep-every", &options.sweep_ms) ||
+	    !args_duration_ms(args, "reconcile-every", &options.reconcile_ms) ||
+	    !args_duration_ms(args, "retry-after", &options.cleanup_base_ms) ||
+	    !args_duration_ms(args, "beat-every", &options.beat_ms))
 		return EXIT_USAGE;
+	if (args_has(args, "idle-after") && !options.idle_exit)
+		return fprintf(stderr, "berth: --idle-after needs --idle-exit\n"), EXIT_USAGE;
+	/* Others take over from a node that misses a few beats. */
+	if (options.beat_ms > NODE_DEAD_MS / 3)
+		return fprintf(stderr, "berth: --beat-every may be at most %ds\n",
+			       NODE_DEAD_MS / 3000),
+		       EXIT_USAGE;
 	if (cli->url)
 		return fprintf(stderr,
 			       "berth: serve takes no --url; --listen says where to listen\n"),

@@ -78,11 +78,13 @@ struct exchange {
 struct exchange *exchange_new(struct http_connection *connection, struct MHD_Connection *mhd,
 			      const char *raw_url);
 void exchange_free(struct exchange *exchange);
-enum MHD_Result exchange_step(struct exchange *exchange, const char *method, const char *upload,
-			      size_t *upload_len);
+/* `target_len` is how many bytes the request line has between method and version. */
+enum MHD_Result exchange_step(struct exchange *exchange, const char *method, size_t target_len,
+			      const char *upload, size_t *upload_len);
 
 /* checks.c: everything that can be said from the first line and the headers alone. */
-int exchange_check(struct exchange *exchange, const char *method, struct error *err);
+int exchange_check(struct exchange *exchange, const char *method, size_t target_len,
+		   struct error *err);
 int64_t exchange_declared_length(const struct exchange *exchange); /* -1: chunked, 0: none */
 
 /* response.c */

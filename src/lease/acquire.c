@@ -127,7 +127,8 @@ static int obtain(struct acquisition *a, struct error *err)
 		return 1;
 	}
 	if (driver_acquire(a->leases->drivers, &a->place_request, &a->grant, err) < 0) {
-		acquisition_undo(a, err->code != ERR_UNSUPPORTED_ENV, err);
+		a->refused = err->code != ERR_UNSUPPORTED_ENV;
+		acquisition_undo(a, a->refused, err);
 		return -1;
 	}
 	return 0;
@@ -154,33 +155,16 @@ static int acquire_in_flight(struct acquisition *a, struct turn *turn, struct er
 }
 
 /* Where the cause is the request, the environment or this machine, it keeps its own code. */
-static bool is_providers_fault(enum error_code code)
+static bool is_providers_fault(const struct acquisition *a, enum error_code code)
 {
-	switch (code) {
-	case ERR_VALIDATION:
-	case ERR_UNPROCESSABLE:
-	case ERR_CONFLICT:
-	case ERR_LEASE_ENDED:
-	case ERR_PLACE_BUSY:
-	case ERR_ENV_NOT_FOUND:
-	case ERR_ENV_INACTIVE:
-	case ERR_UNSUPPORTED_ENV:
-	case ERR_CANCELLED:
-	case ERR_DISK_FULL:
-	case ERR_DB:
-	case ERR_DB_BUSY:
-	case ERR_DB_CONSTRAINT:
-		return false;
-	default:
-		return true;
-	}
+	return a->refused || code == ERR_PROTOCOL || code == ERR_LEASE_LOST || code == ERR_FAULT;
 }
 
 static int explain(const struct acquisition *a, struct error *err)
 {
 	const struct environment *environment = a->request->environment;
 
-	if (!is_providers_fault(err->code))
+	if (!is_providers_fault(a, err->code))
 		return -1;
 	error_wrap(err, "could not acquire a lease of environment \"%.100s\" (%s)",
 		   environment->name ? environment->name : environment->id,

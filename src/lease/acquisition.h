@@ -41,6 +41,7 @@ struct acquisition {
 	char busy_holder[ID_SIZE];
 
 	struct place_grant grant;
+	bool refused;    /* the provider did not give one */
 	bool ref_in_use; /* the provider's answer names a place that somebody has */
 	struct lease lease;
 };

@@ -17,6 +17,7 @@ SQL(AUDIT_PLACES,
     " p.cleanup_attempts, p.cleanup_next_at, p.cleanup_reason, p.holder_lease,"
     " p.updated_at, l.status FROM places p LEFT JOIN leases l ON l.id = p.holder_lease"
     " WHERE p.state IN ('held', 'resuming', 'releasing', 'cleanup', 'retained')"
+    " AND p.state <> 'gone'"
     " ORDER BY p.updated_at, p.id LIMIT $1");
 SQL(AUDIT_LEASES, "SELECT l.id, l.place_id, l.run_id, r.id, r.status, p.state, p.holder_lease,"
 		  " l.acquired_at, COALESCE(r.finished_at, r.updated_at, l.acquired_at)"
@@ -194,7 +195,7 @@ json_t *leases_audit(struct leases *leases, struct error *err)
 SQL(COUNT_ACTIVE,
     "SELECT COUNT(*) FROM leases"
     " WHERE status IN ('active', 'pending_cleanup', 'retained') AND status = 'active'");
-SQL(COUNT_STATE, "SELECT COUNT(*) FROM places WHERE state = $1");
+SQL(COUNT_STATE, "SELECT COUNT(*) FROM places WHERE state = $1 AND state <> 'gone'");
 SQL(COUNT_INTENTS, "SELECT COUNT(*) FROM intents");
 
 struct counting {

@@ -22,7 +22,8 @@
 #define RETRY_MS 500
 
 SQL(CAPACITY_LEASES, "SELECT COUNT(*) FROM leases WHERE environment_id = $1"
-		     " AND status IN ('active', 'pending_cleanup')");
+		     " AND status IN ('active', 'pending_cleanup', 'retained')"
+		     " AND status <> 'retained'");
 SQL(CAPACITY_INTENTS, "SELECT COUNT(*) FROM intents WHERE environment_id = $1 AND state = 'open'");
 
 int capacity_fits(struct tx *tx, const struct environment *environment, int64_t *used, int64_t *max,

@@ -31,8 +31,8 @@ SQL(RUN_OVER, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
 	      " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");
 /*
  * The server that acquired it died, and with it whoever would have released it, so nobody is waited
- * for. The run was never told (still queued: it acquires again and must not wait for itself), or had
- * ended already. A running one is settled by the recovery of runs.
+ * for. The run was never told (still queued: it acquires again and must not wait for itself), or
+ * had ended already. A running one is settled by the recovery of runs.
  */
 SQL(RUN_NEVER_TOLD, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
 		    " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
@@ -42,11 +42,14 @@ SQL(RUN_NEVER_TOLD, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_
 		    "  l.node_id NOT IN (SELECT id FROM nodes WHERE heartbeat_at >= $3)))"
 		    " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");
 SQL(RUN_STATUS, "SELECT status FROM runs WHERE id = $1");
-SQL(RETENTION_OVER, "SELECT id FROM places WHERE state = 'retained' AND retain_until <= $1"
+SQL(RETENTION_OVER, "SELECT id FROM places WHERE state = 'retained' AND state <> 'gone'"
+		    " AND retain_until <= $1"
 		    " AND " SQL_MINE " ORDER BY retain_until, id LIMIT $4");
-SQL(FREE_TOO_LONG, "SELECT id FROM places WHERE state = 'free' AND retain_until <= $1"
+SQL(FREE_TOO_LONG, "SELECT id FROM places WHERE state = 'free' AND state <> 'gone'"
+		   " AND retain_until <= $1"
 		   " AND " SQL_MINE " ORDER BY retain_until, id LIMIT $4");
-SQL(FREE_OF_ARCHIVED, "SELECT id FROM places WHERE state = 'free' AND updated_at <= $1"
+SQL(FREE_OF_ARCHIVED, "SELECT id FROM places WHERE state = 'free' AND state <> 'gone'"
+		      " AND updated_at <= $1"
 		      " AND " SQL_MINE " AND environment_id IN"
 		      "  (SELECT id FROM environments WHERE status = 'archived')"
 		      " ORDER BY updated_at, id LIMIT $4");

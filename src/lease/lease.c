@@ -200,6 +200,7 @@ SQL(LEASE_LIST_FINAL, LIST_FROM " AND status = $3" LIST_ORDER);
  * along the order through all the history.
  */
 SQL(LEASE_LIST_OPEN, LIST_FROM " AND status = $3"
+			       " AND status IN ('active', 'pending_cleanup', 'retained')"
 			       " ORDER BY last_used_at + 0 DESC, created_at DESC, id LIMIT $2");
 
 struct listing {

@@ -41,6 +41,7 @@ struct leases_options {
 	const struct drivers *drivers;
 	int spool_dirfd;           /* duplicated */
 	int64_t sweep_ms;          /* pause between sweeps; 0: 1000 */
+	int64_t reconcile_ms;      /* pause between comparisons with the providers; 0: 30 s */
 	int64_t cleanup_base_ms;   /* first back-off; 0: 1000; doubles up to 5 min */
 	int64_t default_retain_ms; /* 0: 24 h */
 };

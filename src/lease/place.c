@@ -39,7 +39,7 @@
 SQL(PLACE_GET, "SELECT " PLACE_COLUMNS " FROM places WHERE id = $1");
 SQL(PLACE_BY_REF, "SELECT " PLACE_COLUMNS " FROM places WHERE provider_ref = $1");
 SQL(PLACE_FREE_IN_SCOPE, "SELECT " PLACE_COLUMNS " FROM places WHERE environment_id = $1"
-			 " AND state = 'free' AND scope = $2"
+			 " AND state = 'free' AND state <> 'gone' AND scope = $2"
 			 " ORDER BY updated_at DESC, id LIMIT 1");
 SQL(PLACE_INSERT, "INSERT INTO places (" PLACE_COLUMNS ")"
 		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"

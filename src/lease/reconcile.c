@@ -19,7 +19,8 @@
 #define MAX_SIGHTED 1024
 
 SQL(LIVE_PLACES, "SELECT id, driver, provider, provider_ref, generation FROM places"
-		 " WHERE node_id = $1 AND state IN ('held', 'free', 'retained')");
+		 " WHERE node_id = $1 AND state IN ('held', 'free', 'retained')"
+		 " AND state <> 'gone'");
 SQL(FIRST_COMPANY, "SELECT id FROM companies ORDER BY created_at, id LIMIT 1");
 
 static int compare_refs(const void *a, const void *b)
@@ -41,6 +42,9 @@ const struct inventory *inventory_of(struct leases *leases, struct inventories *
 					   sizeof(*inventories->items));
 	item = &inventories->items[inventories->count++];
 	*item = (struct inventory){ .driver = driver, .provider = xstrdup(provider) };
+	/* A driver that is not there has nothing to show. */
+	if (!drivers_require(leases->drivers, driver, NULL))
+		return item;
 	item->answer =
 		driver_inventory(leases->drivers, driver, provider, &item->list, &item->error);
 	if (item->answer > 0 && item->list.refs)

@@ -16,14 +16,16 @@
 #define REAP_ROUNDS 20
 
 SQL(HURRY_CLEANUP, "UPDATE places SET cleanup_next_at = $1 WHERE node_id = $2"
-		   " AND state = 'cleanup' AND cleanup_next_at > $1");
+		   " AND state = 'cleanup' AND state <> 'gone' AND cleanup_next_at > $1");
 SQL(ADOPT_HELD, "UPDATE places SET epoch = epoch + 1, boot_epoch = $2, boot_id = $3"
-		" WHERE node_id = $1 AND state = 'held' AND boot_epoch < $2");
+		" WHERE node_id = $1 AND state = 'held' AND state <> 'gone' AND boot_epoch < $2");
 SQL(REBOOTED_LOCAL, "SELECT id FROM places WHERE node_id = $1 AND state IN ('held', 'retained')"
+		    " AND state <> 'gone'"
 		    " AND driver = 'local' AND boot_id <> $2");
-SQL(OPERATOR_HELD, "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
-		   " WHERE p.node_id = $1 AND p.state = 'held' AND l.status = 'active'"
-		   " AND l.run_id IS NULL");
+SQL(OPERATOR_HELD,
+    "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
+    " WHERE p.node_id = $1 AND p.state = 'held' AND p.state <> 'gone' AND l.status = 'active'"
+    " AND l.run_id IS NULL");
 
 static void reap_strays(struct leases *leases)
 {

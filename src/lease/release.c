@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-SQL(NODE_BEAT, "SELECT heartbeat_at FROM nodes WHERE id = $1");
+SQL(NODE_LAST_BEAT, "SELECT heartbeat_at FROM nodes WHERE id = $1");
 SQL(LEASES_OF_RUN, "SELECT id FROM leases WHERE run_id = $1 AND status = 'active'"
 		   " ORDER BY acquired_at, id");
 
@@ -74,7 +74,7 @@ static int find_out_whose(struct ending *e, struct tx *tx, struct error *err)
 	e->foreign = false;
 	if (streq(e->place.node_id, e->leases->node.id))
 		return 0;
-	if (number_tx(tx, &NODE_BEAT, &beat, err, B_TEXT(e->place.node_id)) < 0)
+	if (number_tx(tx, &NODE_LAST_BEAT, &beat, err, B_TEXT(e->place.node_id)) < 0)
 		return -1;
 	e->foreign = beat >= e->now - NODE_DEAD_MS;
 	return 0;

@@ -18,7 +18,7 @@
 
 #define DEFAULT_SWEEP_MS 1000
 #define DEFAULT_CLEANUP_BASE_MS 1000
-#define RECONCILE_MS 30000
+#define DEFAULT_RECONCILE_MS 30000
 #define SWEEP_STACK_BYTES (512 * 1024)
 
 int leases_new(const struct leases_options *o, struct leases **out, struct error *err)
@@ -31,6 +31,7 @@ int leases_new(const struct leases_options *o, struct leases **out, struct error
 	leases->node = *o->node;
 	leases->drivers = o->drivers;
 	leases->sweep_ms = o->sweep_ms > 0 ? o->sweep_ms : DEFAULT_SWEEP_MS;
+	leases->reconcile_ms = o->reconcile_ms > 0 ? o->reconcile_ms : DEFAULT_RECONCILE_MS;
 	leases->cleanup_base_ms =
 		o->cleanup_base_ms > 0 ? o->cleanup_base_ms : DEFAULT_CLEANUP_BASE_MS;
 	leases->default_retain_ms =
@@ -56,6 +57,7 @@ void leases_free(struct leases *leases)
 	leases_stop(leases);
 	close_fdp(&leases->spool_dirfd);
 	strv_free(leases->sighted);
+	claims_free(leases);
 	pthread_cond_destroy(&leases->changed);
 	pthread_mutex_destroy(&leases->lock);
 	free(leases);
@@ -97,7 +99,7 @@ static int reconcile_when_due(struct leases *leases, struct error *err)
 {
 	int64_t now = clock_mono(leases->clock);
 
-	if (leases->reconciled_at > 0 && now - leases->reconciled_at < RECONCILE_MS)
+	if (leases->reconciled_at > 0 && now - leases->reconciled_at < leases->reconcile_ms)
 		return 0;
 	leases->reconciled_at = now;
 	return reconcile(leases, false, err);

@@ -18,6 +18,7 @@
 SQL(OPEN_INTENTS, "SELECT id FROM intents WHERE state = 'open' AND created_at <= $1"
 		  " AND " SQL_MINE " ORDER BY created_at, id LIMIT $4");
 SQL(HALF_DONE, "SELECT holder_lease FROM places WHERE state IN ('releasing', 'resuming')"
+	       " AND state <> 'gone'"
 	       " AND updated_at <= $1 AND " SQL_MINE " ORDER BY updated_at, id LIMIT $4");
 SQL(PLACE_OF_HOLDER, "SELECT id FROM places WHERE holder_lease = $1");
 /*

@@ -10,9 +10,12 @@
 /* In the order of BLOCKERS. */
 SQL(ENVIRONMENT_BLOCKERS,
     "SELECT"
-    " (SELECT COUNT(*) FROM leases WHERE environment_id = $1 AND status = 'active'),"
-    " (SELECT COUNT(*) FROM leases WHERE environment_id = $1 AND status = 'retained'),"
-    " (SELECT COUNT(*) FROM leases WHERE environment_id = $1 AND status = 'pending_cleanup'),"
+    " (SELECT COUNT(*) FROM leases WHERE environment_id = $1 AND status = 'active'"
+    "  AND status IN ('active', 'pending_cleanup', 'retained')),"
+    " (SELECT COUNT(*) FROM leases WHERE environment_id = $1 AND status = 'retained'"
+    "  AND status IN ('active', 'pending_cleanup', 'retained')),"
+    " (SELECT COUNT(*) FROM leases WHERE environment_id = $1 AND status = 'pending_cleanup'"
+    "  AND status IN ('active', 'pending_cleanup', 'retained')),"
     " (SELECT COUNT(*) FROM places WHERE environment_id = $1 AND state <> 'gone'),"
     " (SELECT COUNT(*) FROM intents WHERE environment_id = $1),"
     " (SELECT COUNT(*) FROM runs WHERE company_id = $2 AND environment_id = $1"

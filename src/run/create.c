@@ -20,7 +20,7 @@ const struct field RUN_FIELDS[] = {
 	{ "cwd", FIELD_STRING, FIELD_NULLABLE, 1, 4096,
 	  .summary = "absolute directory in the place" },
 	{ "env", FIELD_STRING_MAP, 0, .summary = "added to the minimal environment" },
-	{ "stdin", FIELD_STRING, FIELD_NULLABLE, 0, 1 << 20,
+	{ "stdin", FIELD_STRING, FIELD_NULLABLE, 0, 2 << 20,
 	  .summary = "the whole of standard input" },
 	{ "stdinEncoding", FIELD_STRING, 0, .one_of = STDIN_ENCODINGS,
 	  .summary = "utf8 (default) or base64" },

@@ -568,6 +568,19 @@ static void step(struct walk *w, step_fn *fn, int64_t *took_ms)
 	*took_ms += clock_mono(w->o->clock) - begin;
 }
 
+/*
+ * The server stops while the run waits for a place, and nobody asked for the run's end: it stays
+ * queued, as it would if the server had been killed, and the next start takes it up.
+ */
+static bool is_put_off(const struct walk *w)
+{
+	_cleanup_run_ struct run now = { 0 };
+
+	return w->err.code == ERR_CANCELLED && !id_is_set(w->run->lease_id) &&
+	       !runs_pause(w->o->runs, 0) && run_get(w->o->runs, w->run->id, &now, NULL) == 0 &&
+	       now.status == RUN_QUEUED && now.cancel_requested_at == 0;
+}
+
 void orchestrate(struct orchestration *o, struct run *run)
 {
 	struct walk w = { .o = o, .run = run, .actor = ACTOR_SYSTEM };
@@ -576,6 +589,10 @@ void orchestrate(struct orchestration *o, struct run *run)
 	id_copy(w.actor.run_id, run->id);
 	step(&w, resolve, &w.times.acquired_ms);
 	step(&w, acquire, &w.times.acquired_ms);
+	if (is_put_off(&w)) {
+		walk_clear(&w);
+		return;
+	}
 	step(&w, realize, &w.times.realized_ms);
 	step(&w, describe_place, &w.times.realized_ms);
 	step(&w, provision, &w.times.provisioned_ms);

@@ -91,14 +91,18 @@ static int enter_wal(struct sqlite_conn *conn, struct error *err)
 
 /*
  * Before the writer has had its first job, so its connection is ours. The limit is what a WAL
- * that grew under a long read is cut back to.
+ * that grew under a long read is cut back to; checkpoints come as often as it is full, since each
+ * one syncs the database file in the middle of somebody's commit.
  */
 static int sqlite_adopt(struct db *db, struct error *err)
 {
 	struct sqlite_db *s = (struct sqlite_db *)db;
 	if (enter_wal(s->writing, err) < 0)
 		return -1;
-	return sqlite_exec_text(&s->writing->tx, "PRAGMA journal_size_limit = 16777216", err);
+	return sqlite_exec_text(&s->writing->tx,
+				"PRAGMA journal_size_limit = 16777216;"
+				"PRAGMA wal_autocheckpoint = 4000",
+				err);
 }
 
 /* BEGIN IMMEDIATE is lock enough: each migration looks at the version again inside it. */

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include "base/fault.h"
+#include "base/fd.h"
+#include "base/path.h"
 #include "base/spawn.h"
 #include "base/text.h"
 
@@ -172,6 +174,23 @@ static void hang_holds_the_caller(void **state)
 	close(fds[0]);
 }
 
+static void a_trace_names_what_was_hit_in_order(void **state)
+{
+	struct tempdir *dir = *state;
+	_cleanup_free_ char *path = path_join(dir->path, "trace");
+	_cleanup_buf_ struct buf text = { 0 };
+
+	assert_int_equal(fault_trace(path, NULL), 0);
+	assert_int_equal(fault_hit(&before, NULL), 0);
+	assert_int_equal(fault_hit(&after, NULL), 0);
+	assert_int_equal(fault_hit(&before, NULL), 0);
+	assert_int_equal(fault_trace(NULL, NULL), 0);
+	assert_int_equal(fault_hit(&after, NULL), 0);
+	assert_int_equal(file_read(dir->fd, "trace", &text, 4096, NULL), 0);
+	assert_string_equal(buf_str(&text),
+			    "test.write:before\ntest.write:after\ntest.write:before\n");
+}
+
 static void *hit_often(void *failures)
 {
 	for (int i = 0; i < 200000; i++) {
@@ -209,6 +228,7 @@ int main(void)
 		disarmed(the_points_are_listed_sorted_and_once),
 		disarmed(kill_ends_the_process_at_the_point),
 		disarmed(hang_holds_the_caller),
+		with_tempdir(a_trace_names_what_was_hit_in_order),
 		disarmed(the_nth_hit_is_one_hit_over_all_threads),
 	};
 
