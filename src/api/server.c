@@ -20,6 +20,7 @@
 #include "base/spawn.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
+#define IDLE_LOOK_MS 500
 #define IDLE_EXIT_MS ((int64_t)60000)
 #define BEAT_MS ((int64_t)10000)
 #define RETENTION_MS ((int64_t)30 * 86400 * 1000)
@@ -253,7 +254,6 @@ static void stop(struct server *server)
 	if (server->listening)
 		unlink(server->socket_path);
 	server->listening = false;
-	upkeep_stop(server);
 	if (server->runs)
 		runs_stop(server->runs, drain, drain ? DRAIN_MS : RUNS_STOP_MS);
 	/* Commands stay with their relays; those who wait for them here are woken. */
@@ -263,6 +263,34 @@ static void stop(struct server *server)
 		execs_stop(server->execs);
 	if (server->leases)
 		leases_stop(server->leases);
+	upkeep_stop(server);
+}
+
+/* Until a signal comes, something here wants to end, or nobody needs the server any more. */
+static int wait_for_the_end(struct server *server, int signal_fd, struct error *err)
+{
+	struct pollfd fds[] = {
+		{ .fd = signal_fd, .events = POLLIN },
+		{ .fd = server->stop_fd, .events = POLLIN },
+	};
+	struct signalfd_siginfo info;
+
+	for (;;) {
+		int n = poll(fds, ARRAY_SIZE(fds), server->options.idle_exit ? IDLE_LOOK_MS : -1);
+
+		if (n < 0 && errno != EINTR)
+			return error_errno(err, errno, "cannot wait for signals");
+		if (n == 0 && upkeep_is_idle(server)) {
+			log_info("nothing to do for %lld s: stopping",
+				 (long long)(server->options.idle_exit_ms / 1000));
+			return 0;
+		}
+		if (n > 0)
+			break;
+	}
+	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
+		log_info("signal %u: stopping", info.ssi_signo);
+	return 0;
 }
 
 int server_run(struct server *server, struct error *err)
@@ -274,19 +302,11 @@ int server_run(struct server *server, struct error *err)
 	sigaddset(&ours, SIGINT);
 
 	_cleanup_close_ int signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
-	struct pollfd fds[] = {
-		{ .fd = signal_fd, .events = POLLIN },
-		{ .fd = server->stop_fd, .events = POLLIN },
-	};
-	struct signalfd_siginfo info;
 
 	if (signal_fd < 0)
 		return error_errno(err, errno, "cannot wait for signals");
-	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
-		if (errno != EINTR)
-			return error_errno(err, errno, "cannot wait for signals");
-	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
-		log_info("signal %u: stopping", info.ssi_signo);
+	if (wait_for_the_end(server, signal_fd, err) < 0)
+		return -1;
 	pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
 	stop(server);
 	log_info("stopped");

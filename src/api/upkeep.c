@@ -8,7 +8,6 @@
 
 #define SECOND ((int64_t)1000)
 #define PRUNE_MS (3600 * SECOND)
-#define TICK_MS SECOND /* how soon idleness is noticed */
 #define DRIFT_MS (5 * SECOND)
 #define DISK_LOW_BYTES ((int64_t)64 << 20)
 
@@ -109,46 +108,19 @@ static void prune(struct server *server)
 		log_warn("pruning old history: %s", err.message);
 }
 
-/* Nothing runs, nobody asks, and nothing is left whose end this server would have to see to. */
-static bool is_idle(struct server *server)
-{
-	int64_t since = http_idle_since(server->http);
-	_cleanup_json_ json_t *leases = NULL;
-
-	if (!since || clock_mono(&server->clock) - since < server->options.idle_exit_ms ||
-	    runs_active(server->runs) || execs_active(server->execs))
-		return false;
-	leases = leases_counts(server->leases, NULL);
-	return leases && !json_int(leases, "active", 1) && !json_int(leases, "cleanup", 1) &&
-	       !json_int(leases, "retained", 1) && !json_int(leases, "intents", 1);
-}
-
 static void *keep_up(void *arg)
 {
 	struct server *server = arg;
-	int64_t next_beat = 0, next_prune = clock_mono(&server->clock) + PRUNE_MS;
 	struct pollfd stop = { .fd = server->upkeep_fd, .events = POLLIN };
-	int64_t beat_ms = server->options.beat_ms;
-	int tick = (int)(server->options.idle_exit ? MIN_OF(TICK_MS, beat_ms) : beat_ms);
+	int64_t next_prune = clock_mono(&server->clock) + PRUNE_MS;
 	bool said[ARRAY_SIZE(CHECKS)] = { false };
 
-	while (poll(&stop, 1, tick) <= 0) {
-		int64_t now = clock_mono(&server->clock);
-
-		if (now >= next_beat) {
-			beat(server);
-			log_warnings(server, said);
-			next_beat = now + beat_ms;
-		}
-		if (now >= next_prune) {
+	while (poll(&stop, 1, (int)server->options.beat_ms) <= 0) {
+		beat(server);
+		log_warnings(server, said);
+		if (clock_mono(&server->clock) >= next_prune) {
 			prune(server);
-			next_prune = now + PRUNE_MS;
-		}
-		if (server->options.idle_exit && !latch_is_set(server->stop_fd) &&
-		    is_idle(server)) {
-			log_info("nothing to do for %lld s; ending",
-				 (long long)(server->options.idle_exit_ms / SECOND));
-			latch_set(server->stop_fd);
+			next_prune = clock_mono(&server->clock) + PRUNE_MS;
 		}
 	}
 	return NULL;
@@ -176,4 +148,17 @@ void upkeep_stop(struct server *server)
 	latch_set(server->upkeep_fd);
 	pthread_join(server->upkeep, NULL);
 	close_fdp(&server->upkeep_fd);
+}
+
+bool upkeep_is_idle(struct server *server)
+{
+	int64_t since = http_idle_since(server->http);
+	_cleanup_json_ json_t *leases = NULL;
+
+	if (!since || clock_mono(&server->clock) - since < server->options.idle_exit_ms ||
+	    runs_active(server->runs) || execs_active(server->execs))
+		return false;
+	leases = leases_counts(server->leases, NULL);
+	return leases && !json_int(leases, "active", 1) && !json_int(leases, "cleanup", 1) &&
+	       !json_int(leases, "retained", 1) && !json_int(leases, "intents", 1);
 }

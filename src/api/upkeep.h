@@ -1,6 +1,7 @@
 /*
- * What the server does beside answering: its heartbeat, keeping history within its retention,
- * noticing trouble of the machine, and ending when nobody needs it (--idle-exit).
+ * What the server does beside answering: its heartbeat, keeping history within its retention, and
+ * noticing trouble of the machine. Its thread goes on while the server stops, since runs that are
+ * waited for would otherwise be taken over by other nodes as those of a dead one.
  */
 #pragma once
 
@@ -12,3 +13,5 @@ void upkeep_stop(struct server *server);
 json_t *upkeep_prune(struct server *server, int64_t before_ms, struct error *err);
 /* Array of sentences for people: disk nearly full, clock moved. Empty when all is well. */
 json_t *upkeep_warnings(struct server *server);
+/* Nothing runs, nobody asks, and nothing is left whose end this server would have to see to. */
+bool upkeep_is_idle(struct server *server);

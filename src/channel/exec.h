@@ -76,12 +76,6 @@ int executor_stop_place(struct executor *executor, const char *place_id, enum ex
 
 /* Whether a command runs there now: a place in use is not idle. */
 bool executor_place_busy(struct executor *executor, const char *place_id);
-/*
- * Ids of the execs that the place's relay knows, going or ended and not forgotten; NULL-terminated.
- * A place without a relay has none, and none is made for the question.
- */
-int executor_list(struct executor *executor, const char *place_id, char ***exec_ids,
-		  struct error *err);
 
 struct exec_terminal {
 	uint16_t rows, cols;
@@ -101,8 +95,13 @@ struct exec_spec {
 	bool stdin_stream; /* stdin comes by executor_write_stdin, after stdin_data */
 	const struct exec_terminal *terminal; /* NULL: pipes */
 	int64_t timeout_ms;                   /* 0: none */
-	struct runlog
-		*log; /* borrowed until exec_wait returned; a terminal's output is RUNLOG_PTY */
+	/* Its own, borrowed until exec_wait returned; a terminal's output is RUNLOG_PTY. */
+	struct runlog *log;
+	/*
+	 * The relay keeps the exit until executor_forget. For callers who write the end down after
+	 * exec_wait: were they to die in between, exec_adopt gives the same end again.
+	 */
+	bool keep_exit;
 };
 
 struct exec_result {
@@ -123,7 +122,8 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 /*
  * Takes up an exec that an earlier server (or a connection that broke) started: output goes on at
  * the end of the log. ERR_NOT_FOUND when the relay does not know it: it was never started. spec
- * needs exec_id, place_id, generation and log only.
+ * needs exec_id, place_id, generation and log only; stdin that was not all sent goes on when the
+ * spec brings all of it again.
  */
 int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);
@@ -133,6 +133,10 @@ int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct e
  * ERR_UNAVAILABLE: the server is going (executor_detach); the exec lives on.
  */
 int exec_wait(struct exec *exec, struct exec_result *result, struct error *err);
+
+/* Ends what keep_exit asked for. An exec or a place that is not there any more is success. */
+int executor_forget(struct executor *executor, const char *place_id, int64_t generation,
+		    const char *exec_id, struct error *err);
 
 /* By id, from any thread. ERR_NOT_FOUND: no such exec is going here. */
 int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why);

@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "http/exchange.h"
 #include "http/trust.h"
+#include "http/websocket.h"
 
 #define KEY_MAX 255
 
@@ -18,6 +19,11 @@ static const struct {
 	{ "expect", offsetof(struct headers, expect), false },
 	{ "accept", offsetof(struct headers, accept), true },
 	{ "idempotency-key", offsetof(struct headers, idempotency_key), false },
+	{ "range", offsetof(struct headers, range), false },
+	{ "connection", offsetof(struct headers, connection), true },
+	{ "upgrade", offsetof(struct headers, upgrade), false },
+	{ "sec-websocket-key", offsetof(struct headers, websocket_key), false },
+	{ "sec-websocket-version", offsetof(struct headers, websocket_version), false },
 };
 
 static enum MHD_Result note_header(void *arg, enum MHD_ValueKind kind, const char *name,
@@ -81,11 +87,16 @@ static bool connection_is_trusted(struct http_connection *connection)
 	return connection->trust == TRUST_YES;
 }
 
-static int find_route(struct exchange *exchange, const char *method, struct error *err)
+static int find_route(struct exchange *exchange, const char *method, size_t target_len,
+		      struct error *err)
 {
 	struct request *request = &exchange->request;
 	_cleanup_buf_ struct buf path = { 0 };
+	size_t len = strlen(exchange->raw_url);
 
+	/* What stands behind a NUL was said, but no C string shows it. */
+	if (len <= HTTP_MAX_URL && len != target_len)
+		return error_set(err, ERR_BAD_PATH, "the URL has a NUL in it");
 	if (url_parse(exchange->raw_url, &exchange->url, err) < 0)
 		return -1;
 	for (size_t i = 0; i < exchange->url.segments; i++)
@@ -153,21 +164,29 @@ static int check_query(const struct exchange *exchange, struct error *err)
 	return 0;
 }
 
-static bool is_json(const char *type)
+/* A media type, alone or with the one parameter it may have. */
+static bool is_type(const char *header, const char *type, const char *parameter)
 {
-	static const char json[] = "application/json";
-	const char *rest = type ? type + MIN_OF(strlen(type), sizeof(json) - 1) : NULL;
+	size_t len = strlen(type);
 
-	if (!type || strncasecmp(type, json, sizeof(json) - 1) != 0)
+	if (!header || strncasecmp(header, type, len) != 0)
 		return false;
-	rest += strspn(rest, " \t");
+
+	const char *rest = header + len;
+
+	rest += strspn(rest, " 	");
 	if (!*rest)
 		return true;
 	if (*rest != ';')
 		return false;
-	rest += 1 + strspn(rest + 1, " \t");
-	return !*rest || strcasecmp(rest, "charset=utf-8") == 0 ||
-	       strcasecmp(rest, "charset=\"utf-8\"") == 0;
+	rest += 1 + strspn(rest + 1, " 	");
+	return !*rest || (parameter && strcasecmp(rest, parameter) == 0);
+}
+
+static bool is_json(const char *header)
+{
+	return is_type(header, "application/json", "charset=utf-8") ||
+	       is_type(header, "application/json", "charset=\"utf-8\"");
 }
 
 int64_t exchange_declared_length(const struct exchange *exchange)
@@ -190,6 +209,12 @@ static int check_body(const struct exchange *exchange, struct error *err)
 
 	if (length == 0)
 		return 0;
+	if (route->flags & ROUTE_RAW_BODY) {
+		if (!is_type(exchange->headers.content_type, "application/octet-stream", NULL))
+			return error_set(err, ERR_MEDIA_TYPE,
+					 "the body must be application/octet-stream");
+		return 0;
+	}
 	if (!route->body)
 		return error_set(err, ERR_BAD_REQUEST, "%s %s takes no body",
 				 http_method_name(route->method), route->path);
@@ -220,22 +245,44 @@ static int check_key(const struct exchange *exchange, struct error *err)
 	return 0;
 }
 
-int exchange_check(struct exchange *exchange, const char *method, struct error *err)
+static int check_upgrade(const struct exchange *exchange, struct error *err)
+{
+	const struct headers *headers = &exchange->headers;
+
+	if (!(exchange->request.route->flags & ROUTE_WEBSOCKET))
+		return 0;
+	if (!header_has_token(headers->connection, "upgrade") ||
+	    !header_has_token(headers->upgrade, "websocket"))
+		return error_set(err, ERR_BAD_REQUEST, "this path speaks WebSocket only");
+	if (!str_equal(headers->websocket_version, "13"))
+		return error_set(err, ERR_BAD_REQUEST,
+				 "the only Sec-WebSocket-Version known here is 13");
+	if (!headers->websocket_key || !websocket_key_is_valid(headers->websocket_key))
+		return error_set(err, ERR_BAD_REQUEST,
+				 "Sec-WebSocket-Key is not 16 bytes in base64");
+	return 0;
+}
+
+int exchange_check(struct exchange *exchange, const char *method, size_t target_len,
+		   struct error *err)
 {
 	struct request *request = &exchange->request;
 
 	MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, note_header, &exchange->headers);
 	request->accept = exchange->headers.accept;
+	request->range = exchange->headers.range;
 	request->idempotency_key = exchange->headers.idempotency_key;
 	if (check_framing(exchange, err) < 0 || check_origin(exchange, err) < 0)
 		return -1;
 
-	int found = find_route(exchange, method, err);
+	int found = find_route(exchange, method, target_len, err);
 
 	/* A stranger learns nothing about which paths there are. */
 	if (check_trust(exchange, err) < 0 || found < 0)
 		return -1;
-	if (check_query(exchange, err) < 0 || check_key(exchange, err) < 0)
+	request->content_length = exchange_declared_length(exchange);
+	if (check_query(exchange, err) < 0 || check_key(exchange, err) < 0 ||
+	    check_upgrade(exchange, err) < 0)
 		return -1;
 	return check_body(exchange, err);
 }

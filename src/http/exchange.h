@@ -34,6 +34,7 @@ struct http {
 	pthread_cond_t quiet; /* busy became 0 */
 	struct http_connection *connections;
 	size_t connection_count, busy;
+	size_t upgraded; /* connections that left HTTP and have not ended */
 	int64_t idle_since;
 };
 
@@ -48,7 +49,8 @@ struct http_connection {
 /* Header fields we look at; they live as long as the exchange. */
 struct headers {
 	const char *host, *origin, *content_type, *content_length, *transfer_encoding, *expect;
-	const char *accept, *idempotency_key;
+	const char *accept, *idempotency_key, *range;
+	const char *connection, *upgrade, *websocket_key, *websocket_version;
 	bool repeated; /* one that may stand only once stood twice */
 };
 
@@ -64,7 +66,9 @@ struct exchange {
 	struct buf body;
 	int64_t received; /* bytes of body, kept or not */
 	int64_t began;
-	bool opened;     /* the headers were looked at */
+	struct body_sink sink;            /* until the request is dropped */
+	struct websocket_session session; /* until it has run */
+	bool opened;                      /* the headers were looked at */
 	bool refused;    /* `err` is the answer, once the body has been read past */
 	bool must_close; /* where the next request would begin is in doubt */
 	struct error err;
@@ -74,11 +78,13 @@ struct exchange {
 struct exchange *exchange_new(struct http_connection *connection, struct MHD_Connection *mhd,
 			      const char *raw_url);
 void exchange_free(struct exchange *exchange);
-enum MHD_Result exchange_step(struct exchange *exchange, const char *method, const char *upload,
-			      size_t *upload_len);
+/* `target_len` is how many bytes the request line has between method and version. */
+enum MHD_Result exchange_step(struct exchange *exchange, const char *method, size_t target_len,
+			      const char *upload, size_t *upload_len);
 
 /* checks.c: everything that can be said from the first line and the headers alone. */
-int exchange_check(struct exchange *exchange, const char *method, struct error *err);
+int exchange_check(struct exchange *exchange, const char *method, size_t target_len,
+		   struct error *err);
 int64_t exchange_declared_length(const struct exchange *exchange); /* -1: chunked, 0: none */
 
 /* response.c */
@@ -93,6 +99,9 @@ enum MHD_Result response_send(struct response *response, struct exchange *exchan
  */
 void response_send_raw(struct response *response, struct exchange *exchange);
 
-/* stream.c: wraps a stream for libmicrohttpd; takes it over. */
-struct MHD_Response *stream_response(const struct stream *stream,
+/* stream.c: wraps a stream for libmicrohttpd; takes it over. length < 0: not known. */
+struct MHD_Response *stream_response(const struct stream *stream, int64_t length,
 				     struct http_connection *connection);
+
+/* upgrade.c: runs exchange->session on the connection once the answer is out. */
+struct MHD_Response *upgrade_response(struct exchange *exchange);

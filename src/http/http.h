@@ -45,8 +45,11 @@ struct request {
 	json_t *body;          /* object, or NULL when the route takes none or none was sent */
 	const char *raw_body;  /* exactly what was sent; "" when none */
 	size_t raw_body_len;
+	int64_t content_length;      /* as announced; -1: it was not */
+	struct body_sink *sink;      /* ROUTE_RAW_BODY: what the route's `open` left there */
 	const char *idempotency_key; /* NULL for none */
 	const char *accept;          /* NULL for none */
+	const char *range;           /* NULL for none */
 	struct http_connection *connection;
 	struct http *http;
 };
@@ -78,18 +81,48 @@ enum stream_event { STREAM_READY, STREAM_TIMEOUT, STREAM_GONE };
  */
 enum stream_event stream_wait(struct http_connection *connection, int fd, int timeout_ms);
 
+/*
+ * A body that is bytes, taken as it arrives: on the connection's thread, in parts, and the sender
+ * is not read further while `chunk` blocks. A failed chunk is the request's answer; the rest of the
+ * body is read past. `close` comes after the route's run, or instead of it when the body ended
+ * early.
+ */
+struct body_sink {
+	int (*chunk)(void *arg, const char *data, size_t len, struct error *err);
+	void (*close)(void *arg);
+	void *arg;
+};
+
+/*
+ * What a request becomes that asked for a WebSocket: `run` has the connection's thread until it
+ * returns; it must notice stop_fd (readable when the server stops) and a peer that has gone.
+ * `close` comes afterwards, or instead of `run` when the client went before.
+ */
+struct websocket_session {
+	void (*run)(void *arg, int fd, const void *early, size_t early_len, int stop_fd);
+	void (*close)(void *arg);
+	void *arg;
+};
+
 struct response {
 	int status;               /* 0: 200 */
 	json_t *json;             /* owned */
 	char *text;               /* owned; already encoded JSON (replays) or with content_type */
 	const char *content_type; /* static; NULL: application/json */
 	struct stream stream;     /* used when stream.next is set */
-	char header_name[2][40];  /* up to two more headers */
+	bool has_length; /* the stream has exactly `length` bytes; breaking off is an error */
+	int64_t length;
+	struct websocket_session session; /* used when session.run is set */
+	char header_name[2][40];          /* up to two more headers */
 	char header_value[2][160];
 };
 void response_json(struct response *response, int status, json_t *json); /* takes ownership */
 void response_stream(struct response *response, const char *content_type,
 		     const struct stream *stream);
+/* Only on ROUTE_WEBSOCKET: the connection leaves HTTP. */
+void response_websocket(struct response *response, const struct websocket_session *session);
+/* A header of one's own; at most two. */
+void response_header(struct response *response, const char *name, const char *value);
 
 typedef int route_fn(void *server, struct request *request, struct response *response,
 		     struct error *err);
@@ -100,6 +133,8 @@ enum route_flags {
 	ROUTE_NO_BODY_OK = 4,     /* a POST/PATCH without a body counts as {} */
 	ROUTE_PUBLIC = 8,         /* needs no trust (health) */
 	ROUTE_STREAM = 16,        /* answers with a stream; never compressed, no length */
+	ROUTE_RAW_BODY = 32,      /* the body is application/octet-stream and goes to a sink */
+	ROUTE_WEBSOCKET = 64,     /* the request must be a WebSocket handshake */
 };
 
 struct route {
@@ -113,6 +148,9 @@ struct route {
 		*query; /* NULL: no query allowed; FIELD_STRING / FIELD_INT / FIELD_BOOL */
 	route_fn *run;
 	const char *summary;
+	/* ROUTE_RAW_BODY: called before the body; fills the sink or refuses. May block. */
+	int (*open)(void *server, struct request *request, struct body_sink *sink,
+		    struct error *err);
 };
 
 /*
@@ -139,14 +177,15 @@ struct http_options {
 struct http;
 int http_start(const struct http_options *options, struct http **http, struct error *err);
 int http_port(const struct http *http); /* the TCP port in use, 0 for none */
+bool http_is_stopping(const struct http *http);
 size_t http_connections(const struct http *http);
 int64_t http_idle_since(
 	const struct http *http); /* clock_mono of the last request's end; 0: busy now */
 /*
- * Stops accepting, wakes streams and whatever waits for request_gone_fd, waits up to wait_ms for
- * the requests under way, then closes their connections. A handler in the middle of a blocking call
- * is waited for even then, since it uses what the caller is about to free; such calls have
- * deadlines.
+ * Stops accepting, wakes streams, WebSocket sessions and whatever waits for request_gone_fd, waits
+ * up to wait_ms for the requests under way, then closes their connections. A handler in the middle
+ * of a blocking call is waited for even then, since it uses what the caller is about to free; such
+ * calls have deadlines.
  */
 void http_stop(struct http *http, int64_t wait_ms);
 

@@ -66,6 +66,11 @@ struct exchange *exchange_new(struct http_connection *connection, struct MHD_Con
 /* What the request brought, in memory until the handler is done with it. */
 static void drop_request(struct exchange *exchange)
 {
+	struct body_sink sink = exchange->sink;
+
+	exchange->sink = (struct body_sink){ 0 };
+	if (sink.close)
+		sink.close(sink.arg);
 	atomic_fetch_sub(&exchange->connection->http->body_bytes, (int64_t)exchange->body.len);
 	buf_free(&exchange->body);
 	json_decref(exchange->request.body);
@@ -81,6 +86,8 @@ void exchange_free(struct exchange *exchange)
 		  exchange->path ? exchange->path : "?",
 		  (long long)(clock_mono(http->clock) - exchange->began));
 	drop_request(exchange);
+	if (exchange->session.close)
+		exchange->session.close(exchange->session.arg);
 	error_clear(&exchange->err);
 	free(exchange->path);
 	free(exchange->raw_url);
@@ -143,16 +150,66 @@ static int keep(struct exchange *exchange, const char *data, size_t len)
 	return 0;
 }
 
+static bool is_raw(const struct exchange *exchange)
+{
+	const struct route *route = exchange->request.route;
+
+	return route && route->flags & ROUTE_RAW_BODY;
+}
+
+/*
+ * The idle limit counts from the last byte on the wire, so it would cut off whatever took longer to
+ * make. Setting it again from zero starts it anew.
+ */
+static void suspend_idle_limit(struct exchange *exchange)
+{
+	MHD_set_connection_option(exchange->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
+}
+
+static void resume_idle_limit(struct exchange *exchange)
+{
+	MHD_set_connection_option(exchange->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
+				  exchange->connection->http->idle_seconds);
+}
+
+static int open_sink(struct exchange *exchange, struct error *err)
+{
+	struct request *request = &exchange->request;
+
+	if (!is_raw(exchange))
+		return 0;
+	request->sink = &exchange->sink;
+	suspend_idle_limit(exchange);
+
+	int r = request->route->open(exchange->connection->http->server, request, &exchange->sink,
+				     err);
+
+	resume_idle_limit(exchange);
+	return r;
+}
+
+static int pass_on(struct exchange *exchange, const char *data, size_t len)
+{
+	suspend_idle_limit(exchange);
+
+	int r = exchange->sink.chunk(exchange->sink.arg, data, len, &exchange->err);
+
+	resume_idle_limit(exchange);
+	return r;
+}
+
 static enum MHD_Result take_upload(struct exchange *exchange, const char *data, size_t len)
 {
 	struct http *http = exchange->connection->http;
+	bool raw = is_raw(exchange);
 
 	exchange->received += (int64_t)len;
-	if (clock_mono(http->clock) - exchange->began > BODY_MS) {
+	if (!raw && clock_mono(http->clock) - exchange->began > BODY_MS) {
 		error_set(&exchange->err, ERR_TIMEOUT, "the body took too long to arrive");
 		return send_error(exchange, &exchange->err, true);
 	}
-	if (!exchange->refused && keep(exchange, data, len) < 0) {
+	if (!exchange->refused &&
+	    (raw ? pass_on(exchange, data, len) : keep(exchange, data, len)) < 0) {
 		exchange->refused = true;
 		drop_request(exchange);
 	}
@@ -194,35 +251,30 @@ static int run_handler(struct exchange *exchange, struct response *response, str
 
 static enum MHD_Result answer(struct exchange *exchange)
 {
-	struct http *http = exchange->connection->http;
 	struct response response = { 0 };
 	_cleanup_error_ struct error err = { 0 };
 
-	/*
-	 * The idle limit counts from the last byte on the wire, so it would cut off an answer that
-	 * took longer to make, and a stream that has nothing to say. Setting it again from zero
-	 * starts it anew.
-	 */
-	MHD_set_connection_option(exchange->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
+	/* A stream that has nothing to say may take its time as well. */
+	suspend_idle_limit(exchange);
 
 	int result = run_handler(exchange, &response, &err);
 
 	drop_request(exchange);
 	if (!response.stream.next || result < 0)
-		MHD_set_connection_option(exchange->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
-					  http->idle_seconds);
+		resume_idle_limit(exchange);
 	if (result == 0)
 		return response_send(&response, exchange);
 	response_clear(&response);
 	return send_error(exchange, &err, false);
 }
 
-enum MHD_Result exchange_step(struct exchange *exchange, const char *method, const char *upload,
-			      size_t *upload_len)
+enum MHD_Result exchange_step(struct exchange *exchange, const char *method, size_t target_len,
+			      const char *upload, size_t *upload_len)
 {
 	if (!exchange->opened) {
 		exchange->opened = true;
-		if (exchange_check(exchange, method, &exchange->err) < 0)
+		if (exchange_check(exchange, method, target_len, &exchange->err) < 0 ||
+		    open_sink(exchange, &exchange->err) < 0)
 			return refuse(exchange);
 		return MHD_YES;
 	}

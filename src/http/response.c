@@ -21,6 +21,23 @@ void response_stream(struct response *response, const char *content_type,
 	response->stream = *stream;
 }
 
+void response_websocket(struct response *response, const struct websocket_session *session)
+{
+	response->status = MHD_HTTP_SWITCHING_PROTOCOLS;
+	response->session = *session;
+}
+
+void response_header(struct response *response, const char *name, const char *value)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(response->header_name); i++) {
+		if (response->header_name[i][0])
+			continue;
+		snprintf(response->header_name[i], sizeof(response->header_name[i]), "%s", name);
+		snprintf(response->header_value[i], sizeof(response->header_value[i]), "%s", value);
+		return;
+	}
+}
+
 void response_error(struct response *response, struct error *err)
 {
 	json_t *body = json_object();
@@ -39,6 +56,8 @@ void response_clear(struct response *response)
 	free(response->text);
 	if (response->stream.close)
 		response->stream.close(response->stream.arg);
+	if (response->session.close)
+		response->session.close(response->session.arg);
 	*response = (struct response){ 0 };
 }
 
@@ -66,7 +85,8 @@ static size_t collect_headers(const struct response *response, const struct exch
 {
 	size_t n = 0;
 
-	out[n++] = (struct header){ "Content-Type", content_type(response) };
+	if (!response->session.run)
+		out[n++] = (struct header){ "Content-Type", content_type(response) };
 	out[n++] = (struct header){ "X-Request-Id", exchange->request.id };
 	out[n++] = (struct header){ "Cache-Control", "no-store" };
 	out[n++] = (struct header){ "X-Content-Type-Options", "nosniff" };
@@ -84,8 +104,14 @@ enum MHD_Result response_send(struct response *response, struct exchange *exchan
 	size_t count = collect_headers(response, exchange, headers);
 	struct MHD_Response *answer;
 
-	if (response->stream.next) {
-		answer = stream_response(&response->stream, exchange->connection);
+	if (response->session.run) {
+		exchange->session = response->session;
+		response->session = (struct websocket_session){ 0 };
+		answer = upgrade_response(exchange);
+	} else if (response->stream.next) {
+		answer = stream_response(&response->stream,
+					 response->has_length ? response->length : -1,
+					 exchange->connection);
 		response->stream = (struct stream){ 0 };
 	} else {
 		char *text = take_text(response);

@@ -9,9 +9,12 @@
 #define DEFAULT_CONNECTIONS 4096
 #define DEFAULT_PER_PEER 3000
 #define DEFAULT_IDLE_SECONDS 60
-/* Above 32 kB libmicrohttpd maps the memory of a connection, so an idle one touches a page or two.
+/*
+ * Of one connection, and the most that headers may take. Just above 32 kB, from where on
+ * libmicrohttpd maps it: a connection that never asks touches a page or two of it, and what one
+ * leaves behind goes back to the system. All of it is written once a request has been answered.
  */
-#define CONNECTION_MEMORY ((size_t)64 << 10)
+#define CONNECTION_MEMORY ((size_t)36 << 10)
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -70,15 +73,19 @@ static void *request_began(void *arg, const char *uri, struct MHD_Connection *mh
 	return connection ? exchange_new(connection, mhd, uri) : NULL;
 }
 
+/*
+ * `url` and `version` point into the same request line, one byte apart from where the first ends;
+ * their distance is the only trace of a NUL in between.
+ */
 static enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *url,
 				    const char *method, const char *version, const char *upload,
 				    size_t *upload_len, void **context)
 {
 	(void)arg;
 	(void)mhd;
-	(void)url;
-	(void)version;
-	return *context ? exchange_step(*context, method, upload, upload_len) : MHD_NO;
+	if (!*context || version <= url)
+		return MHD_NO;
+	return exchange_step(*context, method, (size_t)(version - url) - 1, upload, upload_len);
 }
 
 static void request_ended(void *arg, struct MHD_Connection *mhd, void **context,
@@ -136,7 +143,7 @@ static int listener_start(struct listener *listener, int fd, const struct http_o
 		{ MHD_OPTION_END, 0, NULL },
 	};
 	unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
-			 MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+			 MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG | MHD_ALLOW_UPGRADE;
 
 	listener->daemon = MHD_start_daemon(flags, 0, NULL, NULL, request_step, listener,
 					    MHD_OPTION_ARRAY, items, MHD_OPTION_END);
@@ -210,6 +217,11 @@ int http_port(const struct http *http)
 	return http->port;
 }
 
+bool http_is_stopping(const struct http *http)
+{
+	return atomic_load(&((struct http *)http)->stopping);
+}
+
 size_t http_connections(const struct http *http)
 {
 	struct http *h = (struct http *)http;
@@ -248,6 +260,9 @@ static void wait_until_quiet(struct http *http, int64_t wait_ms)
 		log_warn("stopping with %zu requests under way", http->busy);
 	for (struct http_connection *c = http->connections; c; c = c->next)
 		shutdown(c->fd, SHUT_RDWR);
+	/* MHD_stop_daemon would wait for ever for a connection that has left HTTP. */
+	while (http->upgraded)
+		pthread_cond_wait(&http->quiet, &http->lock);
 	pthread_mutex_unlock(&http->lock);
 }
 

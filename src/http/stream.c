@@ -5,6 +5,7 @@
 #include "http/exchange.h"
 
 #define STREAM_BLOCK (16 << 10)
+#define FILE_BLOCK (128 << 10)
 
 static int64_t monotonic_ms(void)
 {
@@ -80,7 +81,7 @@ static void stream_close(void *arg)
 	free(state);
 }
 
-struct MHD_Response *stream_response(const struct stream *stream,
+struct MHD_Response *stream_response(const struct stream *stream, int64_t length,
 				     struct http_connection *connection)
 {
 	struct stream_state *state = xcalloc(1, sizeof(*state));
@@ -88,8 +89,15 @@ struct MHD_Response *stream_response(const struct stream *stream,
 	state->stream = *stream;
 	state->connection = connection;
 
-	struct MHD_Response *response = MHD_create_response_from_callback(
-		MHD_SIZE_UNKNOWN, STREAM_BLOCK, stream_read, state, stream_close);
+	/*
+	 * Without a length the blocks are chunks made in the memory of the connection; with one
+	 * they lie in a buffer of their own, that may be larger.
+	 */
+	struct MHD_Response *response =
+		length < 0 ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK,
+							       stream_read, state, stream_close)
+			   : MHD_create_response_from_callback((uint64_t)length, FILE_BLOCK,
+							       stream_read, state, stream_close);
 
 	if (!response)
 		stream_close(state);

@@ -43,8 +43,9 @@ static char *decode(const char *raw, size_t len, bool in_query, struct error *er
 			error_set(err, ERR_BAD_PATH, "the URL has a malformed %% escape");
 			return NULL;
 		}
-		if (c < 0x20 || c == 0x7f) {
-			error_set(err, ERR_BAD_PATH, "the URL has a control character in it");
+		if (c < 0x20 || c == 0x7f || (plain && c == ' ')) {
+			error_set(err, ERR_BAD_PATH,
+				  "the URL has a space or a control character in it");
 			return NULL;
 		}
 		if (!in_query && (c == '/' || c == '\\')) {

@@ -12,14 +12,6 @@
 
 #define MAX_ROUNDS 25
 
-/* $4: until when the claim holds, $5: at most. */
-SQL(CLEANUP_CLAIM,
-    "WITH due AS MATERIALIZED (SELECT id FROM places WHERE state = 'cleanup'"
-    " AND state <> 'gone' AND cleanup_next_at <= $1 AND " SQL_MINE
-    " ORDER BY cleanup_next_at, id LIMIT $5)"
-    " UPDATE places SET cleanup_next_at = $4, updated_at = $1 WHERE id IN (SELECT id FROM due)"
-    " AND state = 'cleanup' AND cleanup_next_at <= $1 RETURNING id");
-
 int64_t cleanup_next_at(const struct leases *leases, int64_t attempts, int64_t now)
 {
 	int64_t pause = leases->cleanup_base_ms;
@@ -89,7 +81,7 @@ struct attempt {
 	struct lease lease; /* the last holder's; empty id when there is none */
 	const struct error *why;
 	bool asked; /* the provider, in vain */
-	int64_t now;
+	int64_t now, claimed_until;
 };
 
 static int load_attempt(struct attempt *t, struct tx *tx, struct error *err)
@@ -152,6 +144,14 @@ static int retry_tx(struct tx *tx, void *arg, struct error *err)
 	return lease_row_save(tx, &t->lease, err);
 }
 
+/* What became of it is not recorded: it is tried again as soon as the database takes writes. */
+static void give_back_claim(const struct attempt *t, const struct error *why)
+{
+	log_warn("place %s: what its cleanup came to is not recorded: %s", t->place_id,
+		 why->message);
+	claim_give_back(t->leases, t->place_id, t->claimed_until);
+}
+
 static void note_failure(struct attempt *t, const struct error *why)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -159,8 +159,7 @@ static void note_failure(struct attempt *t, const struct error *why)
 	t->why = why;
 	t->now = clock_now(t->leases->clock);
 	if (DB_WRITE(t->leases->db, "lease.cleanup_retry", retry_tx, t, &err) < 0)
-		log_warn("place %s: its failed cleanup is not recorded: %s", t->place_id,
-			 err.message);
+		give_back_claim(t, &err);
 	else if (t->place.cleanup_attempts == CLEANUP_GIVE_UP_AFTER)
 		log_warn("place %s (%s) could not be cleaned up in %d attempts, it is tried again "
 			 "every 5 minutes: %s",
@@ -178,9 +177,10 @@ static int attempt(struct attempt *t, struct error *err)
 		return -1;
 	}
 	t->now = clock_now(t->leases->clock);
-	/* Refused by the database: the claim runs out and it is done a second time. */
-	if (DB_WRITE(t->leases->db, "lease.cleaned", cleaned_tx, t, err) < 0)
+	if (DB_WRITE(t->leases->db, "lease.cleaned", cleaned_tx, t, err) < 0) {
+		give_back_claim(t, err);
 		return -1;
+	}
 	capacity_changed(t->leases);
 	return 0;
 }
@@ -208,6 +208,7 @@ static int try_queued(struct leases *leases, const char *place_id, char ***slow,
 	struct attempt t = { .leases = leases, .place_id = place_id };
 	int r = db_read(leases->db, load_snapshot, &t, err);
 
+	t.claimed_until = t.place.cleanup_next_at;
 	if (r == 0 && t.place.state == PLACE_CLEANUP && t.place.cleanup_action)
 		r = attempt_unless_slow(&t, slow, err);
 	place_clear(&t.place);
@@ -222,41 +223,6 @@ int cleanup_try(struct leases *leases, const char *place_id, struct error *err)
 	return try_queued(leases, place_id, &slow, err);
 }
 
-struct claim {
-	struct leases *leases;
-	int64_t now;
-	char **ids;
-};
-
-static int claim_tx(struct tx *tx, void *arg, struct error *err)
-{
-	struct claim *c = arg;
-
-	return ids_tx(tx, &CLEANUP_CLAIM, &c->ids, err, B_INT(c->now), B_TEXT(c->leases->node.id),
-		      B_INT(c->now - NODE_DEAD_MS), B_INT(c->now + CLAIM_MS), B_INT(CLEANUP_BATCH));
-}
-
-/* Asking before writing keeps a quiet sweep from being a transaction. */
-SQL(CLEANUP_DUE, "SELECT id FROM places WHERE state = 'cleanup' AND state <> 'gone'"
-		 " AND cleanup_next_at <= $1"
-		 " AND " SQL_MINE " ORDER BY cleanup_next_at, id LIMIT 1");
-
-static int claim_due(struct leases *leases, char ***ids, struct error *err)
-{
-	struct claim c = { .leases = leases, .now = clock_now(leases->clock) };
-	_cleanup_strv_ char **due = NULL;
-
-	if (ids_read(leases->db, &CLEANUP_DUE, &due, err, B_INT(c.now), B_TEXT(leases->node.id),
-		     B_INT(c.now - NODE_DEAD_MS)) < 0)
-		return -1;
-	if (due && DB_WRITE(leases->db, "lease.cleanup_claim", claim_tx, &c, err) < 0) {
-		strv_free(c.ids);
-		return -1;
-	}
-	*ids = c.ids;
-	return 0;
-}
-
 int cleanup_due(struct leases *leases, struct error *err)
 {
 	_cleanup_strv_ char **slow = NULL;
@@ -267,7 +233,7 @@ int cleanup_due(struct leases *leases, struct error *err)
 	for (int round = 0; round < MAX_ROUNDS; round++) {
 		_cleanup_strv_ char **ids = NULL;
 
-		if (claim_due(leases, &ids, err) < 0)
+		if (claim_due_places(leases, &ids, err) < 0)
 			return -1;
 		claimed = strv_len(ids);
 		for (size_t i = 0; i < claimed; i++) {

@@ -49,6 +49,8 @@ struct leases {
 	struct flight *flights;
 	struct waiter *waiters; /* first come first */
 	uint64_t releases;      /* how often capacity may have become free */
+	struct given_claim *given_claims;
+	size_t given_count;
 
 	/* The sweeper's own. */
 	int64_t reconciled_at;
@@ -95,6 +97,11 @@ int place_finish(struct leases *leases, const struct place *place, const char *a
 int place_finished_tx(struct tx *tx, struct leases *leases, struct place *place,
 		      struct lease *lease, const char *action, int64_t now, struct error *err);
 int64_t cleanup_next_at(const struct leases *leases, int64_t attempts, int64_t now);
+/* Claims (claim.c): up to CLEANUP_BATCH places that are due are the caller's for CLAIM_MS. */
+int claim_due_places(struct leases *leases, char ***ids, struct error *err);
+/* The claim that runs until then ended with nothing recorded: the next sweep lets go of it. */
+void claim_give_back(struct leases *leases, const char *place_id, int64_t until);
+void claims_free(struct leases *leases);
 /* One attempt at a place that the caller has claimed. 0: finished, -1: queued again. */
 int cleanup_try(struct leases *leases, const char *place_id, struct error *err);
 

@@ -57,6 +57,7 @@ void leases_free(struct leases *leases)
 	leases_stop(leases);
 	close_fdp(&leases->spool_dirfd);
 	strv_free(leases->sighted);
+	claims_free(leases);
 	pthread_cond_destroy(&leases->changed);
 	pthread_mutex_destroy(&leases->lock);
 	free(leases);

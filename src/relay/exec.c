@@ -49,7 +49,7 @@ void exec_describe(const struct exec *exec, struct wire_exec_state *out)
 		.stderr_offset = ring->channel_end[WIRE_STDERR],
 		.stdin_offset = exec->stdin_offset,
 		.started_ms = exec->started_ms,
-		.reason = exec->phase == EXEC_EXITED ? exec->reason : REASON_NONE,
+		.reason = exec->phase == WIRE_EXEC_EXITED ? exec->reason : REASON_NONE,
 		.wall_us = (uint64_t)exec->wall_us,
 		.user_us = exec->user_us,
 		.sys_us = exec->sys_us,
@@ -79,7 +79,7 @@ static void exec_record(struct exec *exec)
 	struct relay *relay = exec->relay;
 	_cleanup_error_ struct error err = { 0 };
 
-	exec->phase = EXEC_EXITED;
+	exec->phase = WIRE_EXEC_EXITED;
 	loop_disarm(&relay->loop, &exec->deadline);
 	loop_disarm(&relay->loop, &exec->grace);
 	input_close(exec);
@@ -96,9 +96,9 @@ void exec_advance(struct exec *exec)
 {
 	struct relay *relay = exec->relay;
 
-	if (!exec->main_ended || exec->phase == EXEC_EXITED)
+	if (!exec->main_ended || exec->phase == WIRE_EXEC_EXITED)
 		return;
-	exec->phase = EXEC_DRAINING;
+	exec->phase = WIRE_EXEC_DRAINING;
 	if (output_is_open(exec)) {
 		if (exec->grace.at == 0 && !exec->grace_over)
 			loop_arm(&relay->loop, &exec->grace, WIRE_GRACE_MS);
@@ -159,7 +159,7 @@ static void deadline_due(struct timer *timer)
 
 void exec_kill(struct exec *exec, enum wire_reason reason)
 {
-	if (exec->phase == EXEC_EXITED)
+	if (exec->phase == WIRE_EXEC_EXITED)
 		return;
 	if (exec->kill_reason == REASON_NONE)
 		exec->kill_reason = reason;

@@ -25,7 +25,7 @@ static int rewrite(struct relay *relay, struct error *err)
 	_cleanup_buf_ struct buf all = { 0 };
 
 	for (const struct exec *e = relay->execs; e; e = e->next)
-		if (e->phase == EXEC_EXITED)
+		if (e->phase == WIRE_EXEC_EXITED)
 			append_state(&all, e);
 	if (ftruncate(relay->journal.fd, 0) < 0)
 		return error_errno(err, errno, "shortening the journal");

@@ -118,7 +118,7 @@ static void choose_tree(struct relay *relay)
 static bool all_exited(const struct relay *relay)
 {
 	for (const struct exec *e = relay->execs; e; e = e->next)
-		if (e->phase != EXEC_EXITED)
+		if (e->phase != WIRE_EXEC_EXITED)
 			return false;
 	return true;
 }

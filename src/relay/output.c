@@ -224,7 +224,7 @@ bool output_pump(struct exec *exec)
 	 * ring. */
 	if (exec->sent < exec->ring.begin &&
 	    (exec->credit > 0 ||
-	     (exec->phase == EXEC_EXITED && exec->ring.begin == exec->ring.end))) {
+	     (exec->phase == WIRE_EXEC_EXITED && exec->ring.begin == exec->ring.end))) {
 		send_truncated(exec, s, exec->ring.begin);
 		return true;
 	}
@@ -235,7 +235,7 @@ bool output_pump(struct exec *exec)
 		}
 		return true;
 	}
-	if (exec->phase == EXEC_EXITED && exec->sent == exec->ring.end) {
+	if (exec->phase == WIRE_EXEC_EXITED && exec->sent == exec->ring.end) {
 		send_exit(exec, s);
 		return true;
 	}

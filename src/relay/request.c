@@ -130,7 +130,7 @@ static void serve_exec_signal(struct session *s, const struct wire_message *m)
 		session_refuse(s, m->stream, WERR_INVALID, EINVAL, "0 is no signal");
 		return;
 	}
-	r = exec->phase == EXEC_EXITED ? -ESRCH
+	r = exec->phase == WIRE_EXEC_EXITED ? -ESRCH
 				       : s->relay->tree->signal(exec, m->exec_signal.target,
 								(int)m->exec_signal.signal);
 	if (r == -ESRCH)
@@ -197,7 +197,7 @@ static void serve_exec_forget(struct session *s, const struct wire_message *m)
 
 	if (!exec)
 		return;
-	if (exec->phase != EXEC_EXITED) {
+	if (exec->phase != WIRE_EXEC_EXITED) {
 		session_refuse(s, m->stream, WERR_RUNNING, 0, "it has not ended");
 		return;
 	}

@@ -1,6 +1,7 @@
 """A server of one's own, an HTTP client over its unix socket, and the invariants that must hold
 after any crash. Standard library only."""
 
+import hashlib
 import http.client
 import json
 import os
@@ -13,6 +14,9 @@ import tempfile
 import time
 
 BERTH = os.environ.get("BERTH_BIN", "build/berth")
+# What would take seconds to come round comes round at once.
+SHORT_PERIODS = ["--sweep-every", "50ms", "--reconcile-every", "100ms", "--retry-after", "50ms",
+                 "--beat-every", "100ms"]
 
 
 class Died(Exception):
@@ -37,16 +41,20 @@ class Server:
         self.data = data or tempfile.mkdtemp(prefix="berth-fault-")
         self.socket = os.path.join(self.data, "berth.sock")
         self.log = os.path.join(self.data, "server.log")
+        self.trace = os.path.join(self.data, "trace")
+        self.flags = []
         self.process = None
 
-    def start(self, fault=None, deadline=15):
+    def start(self, fault=None, deadline=15, trace=False):
         """True when healthy, False when the program ended by itself (a fault at start)."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("BERTH_")}
         if fault:
             env["BERTH_FAULT"] = fault
+        if trace:
+            env["BERTH_FAULT_TRACE"] = self.trace
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [BERTH, "serve", "--data", self.data, "--allow-fake"],
+                [BERTH, "serve", "--data", self.data, "--allow-fake", *self.flags],
                 env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = time.monotonic() + deadline
         while time.monotonic() < end:
@@ -90,7 +98,9 @@ class Server:
     def tail(self, lines=15):
         try:
             with open(self.log, "rb") as f:
-                return f"\n(exit {self.process.returncode if self.process else None})\n" + "\n".join(f.read().decode(errors="replace").splitlines()[-lines:])
+                last = f.read().decode(errors="replace").splitlines()[-lines:]
+            code = self.process.returncode if self.process else None
+            return f"\n(exit {code})\n" + "\n".join(last)
         except OSError:
             return ""
 
@@ -121,6 +131,24 @@ class Server:
             return connection.execute(sql, args).fetchall()
         finally:
             connection.close()
+
+    def edit(self, *statements):
+        """Behind the server's back."""
+        connection = sqlite3.connect(f"file:{self.data}/berth.db?mode=rw", uri=True, timeout=10)
+        try:
+            with connection:
+                for sql in statements:
+                    connection.execute(sql)
+        finally:
+            connection.close()
+
+    def hits(self):
+        """Names of the points that were hit, one for each hit, in order."""
+        try:
+            with open(self.trace, encoding="ascii") as f:
+                return f.read().split()
+        except FileNotFoundError:
+            return []
 
 
 def marked_processes(mark):
@@ -153,28 +181,34 @@ def wait_until(check, deadline, what):
         time.sleep(0.05)
 
 
-def complaints_after_crash(server, mark):
-    """What is not as it must be once nobody holds a lease any more."""
-    bad = []
-    status, audit = server.call("GET", "/api/audit")
-    if status != 200:
-        return [f"audit answers {status}: {audit}"]
-    items = audit["items"] if isinstance(audit, dict) else audit
-    bad += [f"audit: {item}" for item in items]
-    bad += [f"run {i} is {s}" for i, s in server.query(
+def disagreement_of_places(server):
+    """Places on record, against the directories the fake provider has."""
+    recorded = {hashlib.sha256(ref.encode()).hexdigest() for (ref,) in server.query(
+        "SELECT provider_ref FROM places WHERE provider = 'fake' AND state <> 'gone'")}
+    try:
+        there = set(os.listdir(os.path.join(server.data, "providers", "fake", "places")))
+    except FileNotFoundError:
+        there = set()
+    return ([f"directory {name} is of no place" for name in there
+             if not any(ref.startswith(name) for ref in recorded)] +
+            [f"place {ref} has no directory" for ref in recorded
+             if not any(ref.startswith(name) for name in there)])
+
+
+def unrest(server, mark):
+    """What is not as it must be once nobody holds a lease any more. The cheap looks come first."""
+    bad = [f"run {i} is {s}" for i, s in server.query(
         "SELECT id, status FROM runs WHERE status IN ('queued','running','scheduled_retry')")]
     bad += [f"lease {i} is {s}" for i, s in server.query(
         "SELECT id, status FROM leases WHERE status IN ('active','pending_cleanup')")]
     bad += [f"intent {i}" for (i,) in server.query("SELECT id FROM intents")]
     bad += [f"place {i} is {s}" for i, s in server.query(
         "SELECT id, state FROM places WHERE state NOT IN ('free','retained','gone')")]
-    kept = server.query("SELECT count(*) FROM places WHERE provider = 'fake'"
-                        " AND state IN ('free','retained')")[0][0]
-    try:
-        there = len(os.listdir(os.path.join(server.data, "providers", "fake", "places")))
-    except FileNotFoundError:
-        there = 0
-    if kept != there:
-        bad.append(f"{kept} fake places on record, {there} on disk")
-    bad += [f"process {pid} is left" for pid in marked_processes(mark)]
-    return bad
+    if bad:
+        return bad
+    bad = disagreement_of_places(server)
+    status, audit = server.call("GET", "/api/audit")
+    if status != 200:
+        return bad + [f"audit answers {status}: {audit}"]
+    bad += [f"audit: {item}" for item in (audit["items"] if isinstance(audit, dict) else audit)]
+    return bad or [f"process {pid} is left" for pid in marked_processes(mark)]

@@ -163,8 +163,9 @@ static void a_patch_lays_its_keys_over_those_there_are(void **state)
 {
 	struct api_test *t = *state;
 	PATH("/api/environments/%s", t->local);
-	_cleanup_json_ json_t *one =
-		call_json(t, 200, CALL("PATCH", path, "{\"config\": {\"a\": 1}}"));
+
+	json_decref(call_json(t, 200, CALL("PATCH", path, "{\"config\": {\"a\": 1}}")));
+
 	_cleanup_json_ json_t *two = call_json(
 		t, 200, CALL("PATCH", path, "{\"config\": {\"b\": 2}, \"description\": null}"));
 	_cleanup_free_ char *config = json_text(json_object_at(two, "config"));

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "api/data.h"
+#include "api/upkeep.h"
 #include "fixture.h"
 
 static int dir_up(void **state)
@@ -151,29 +152,25 @@ static void an_idle_server_ends_when_asked_to(void **state)
 static void a_server_with_a_lease_to_see_to_is_not_idle(void **state)
 {
 	struct api_test *t = *state;
-	struct server_options options = { .data_path = t->data,
-					  .idle_exit = true,
-					  .idle_exit_ms = 1 };
+	struct server_options options = { .data_path = t->data, .idle_exit_ms = 1 };
 	char company[ID_SIZE], lease[ID_SIZE];
 
 	assert_int_equal(server_start(&options, &t->server, NULL), 0);
 	take_id(post(t, 201, "/api/companies", "{\"name\": \"c\"}"), company);
+	WAIT_FOR(upkeep_is_idle(t->server));
 
 	PATH("/api/companies/%s/environments", company);
 	_cleanup_json_ json_t *environments = get(t, path);
 
 	take_id(acquire(t, json_str(json_array_get(environments, 0), "id"), "{}"), lease);
-
-	/* The checks come every second; two of them must have passed. */
-	for (int i = 0; i < 25; i++) {
-		assert_false(latch_is_set(t->server->stop_fd));
-		usleep(100000);
-	}
+	WAIT_FOR(http_idle_since(t->server->http) &&
+		 http_idle_since(t->server->http) + 10 < clock_mono(&t->server->clock));
+	assert_false(upkeep_is_idle(t->server));
 
 	_cleanup_free_ char *release = xasprintf("/api/environment-leases/%s/release", lease);
 
 	json_decref(post(t, 200, release, "{}"));
-	WAIT_FOR(latch_is_set(t->server->stop_fd));
+	WAIT_FOR(upkeep_is_idle(t->server));
 }
 
 static void a_server_that_cannot_start_leaves_the_directory_free(void **state)

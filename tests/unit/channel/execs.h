@@ -1,4 +1,7 @@
-/* An executor with one open place and a store of logs in a test's own directory. */
+/*
+ * An executor over a real keeper and real relays, with one open place and a store of logs, all in a
+ * test's own directory.
+ */
 #pragma once
 
 #include "../base/tempdir.h"
@@ -14,7 +17,6 @@
 #include "base/text.h"
 #include "channel/exec.h"
 
-#define OWNER "node-of-the-test"
 #define PLACE "the-place"
 #define GENERATION 3
 #define PATIENCE_MS 20000
@@ -24,8 +26,50 @@ struct execs {
 	struct clock clock;
 	struct runlog_store *logs;
 	struct executor *executor;
+	int64_t boot_epoch;
 	char owner[64];
+	char runtime[96];
 };
+
+static inline const char *program(const char *variable, const char *otherwise)
+{
+	const char *path = getenv(variable);
+
+	return path && path[0] ? path : otherwise;
+}
+
+/* A server that starts: the next boot epoch. */
+static inline void server_starts(struct execs *t)
+{
+	struct error err = { 0 };
+	struct executor_options options = {
+		.clock = &t->clock,
+		.owner = t->owner,
+		.boot_epoch = ++t->boot_epoch,
+		.runtime_path = t->runtime,
+		.keeper_path = program("BERTH_KEEPER", TEST_KEEPER),
+		.relay_path = program("BERTH_RELAY", TEST_RELAY),
+		.absence_ms = 60000,
+	};
+
+	if (executor_new(&options, &t->executor, &err) < 0)
+		fail_msg("%s", err.message);
+}
+
+static inline struct exec_place place_with(const char *id, int64_t generation)
+{
+	struct exec_place place = { .place_id = id, .generation = generation };
+
+	memset(place.key, (int)(generation & 0xff), sizeof(place.key));
+	return place;
+}
+
+static inline void open_place(struct execs *t, const char *id, int64_t generation)
+{
+	struct exec_place place = place_with(id, generation);
+
+	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+}
 
 static inline int execs_setup(void **state)
 {
@@ -36,21 +80,56 @@ static inline int execs_setup(void **state)
 	tempdir_open(&dir);
 	t->dir = dir;
 	clock_init_system(&t->clock);
-	/* Tests run side by side; none may find the processes of another. */
-	snprintf(t->owner, sizeof(t->owner), OWNER "-%d", (int)getpid());
+	snprintf(t->owner, sizeof(t->owner), "node-of-the-test-%d", (int)getpid());
+	snprintf(t->runtime, sizeof(t->runtime), "%s/run", t->dir->path);
 	assert_int_equal(runlog_store_open(t->dir->fd, 0, &t->logs, NULL), 0);
-	assert_int_equal(executor_new(&t->clock, t->owner, &t->executor, NULL), 0);
-	executor_open_place(t->executor, PLACE, GENERATION);
+	server_starts(t);
+	open_place(t, PLACE, GENERATION);
 	*state = t;
 	return 0;
 }
 
+static inline bool is_alive(pid_t pid)
+{
+	unsigned long long start_time = process_start_time(pid);
+
+	return start_time != 0 && process_is(pid, start_time);
+}
+
+/* Waits for a condition, never for luck. */
+#define wait_until(condition)                                                                      \
+	do {                                                                                       \
+		bool _met = false;                                                                 \
+		for (int _ms = 0; !(_met = (condition)) && _ms < PATIENCE_MS; _ms += 5)            \
+			poll(NULL, 0, 5);                                                          \
+		assert_true(_met);                                                                 \
+	} while (0)
+
+static inline pid_t keeper_pid(struct execs *t)
+{
+	_cleanup_json_ json_t *health = executor_health(t->executor);
+
+	return (pid_t)json_int(json_object_at(health, "keeper"), "pid", 0);
+}
+
+/* Nothing of a test may be left: every place is ended, then the keeper, which is ours. */
 static inline int execs_teardown(void **state)
 {
 	struct execs *t = *state;
+	struct error err = { 0 };
 	void *dir = t->dir;
+	pid_t keeper;
 
+	if (executor_reap(t->executor, NULL, 0, &err) < 0)
+		fail_msg("%s", err.message);
+	keeper = keeper_pid(t);
 	executor_free(t->executor);
+	if (keeper > 0) {
+		kill(keeper, SIGTERM);
+		for (int i = 0; i < PATIENCE_MS / 5 && is_alive(keeper); i++)
+			poll(NULL, 0, 5);
+		waitpid(keeper, NULL, 0);
+	}
 	runlog_store_close(t->logs);
 	tempdir_teardown(&dir);
 	free(t);
@@ -95,11 +174,20 @@ static inline void start(struct execs *t, struct going *g)
 		fail_msg("%s", g->err.message);
 }
 
+static inline void adopt(struct execs *t, struct going *g)
+{
+	assert_int_equal(runlog_open(t->logs, g->id, &g->log, NULL), 0);
+	g->spec.log = g->log;
+	if (exec_adopt(t->executor, &g->spec, &g->exec, &g->err) < 0)
+		fail_msg("%s", g->err.message);
+}
+
 static inline void expect_refused(struct execs *t, struct going *g, enum error_code code)
 {
 	assert_int_equal(exec_start(t->executor, &g->spec, &g->exec, &g->err), -1);
 	assert_null(g->exec);
-	assert_int_equal(g->err.code, code);
+	if (g->err.code != code)
+		fail_msg("%s: %s", error_code_name(g->err.code), g->err.message);
 	runlog_close(g->log);
 }
 
@@ -112,16 +200,22 @@ static inline void *wait_in_thread(void *arg)
 	return NULL;
 }
 
+static inline void spawn_wait(struct going *g)
+{
+	assert_int_equal(pthread_create(&g->thread, NULL, wait_in_thread, g), 0);
+}
+
 static inline void start_in_thread(struct execs *t, struct going *g)
 {
 	start(t, g);
-	assert_int_equal(pthread_create(&g->thread, NULL, wait_in_thread, g), 0);
+	spawn_wait(g);
 }
 
 static inline void join(struct going *g)
 {
 	assert_int_equal(pthread_join(g->thread, NULL), 0);
-	assert_int_equal(g->rc, 0);
+	if (g->rc < 0)
+		fail_msg("%s", g->err.message);
 }
 
 static inline void run(struct execs *t, struct going *g)
@@ -147,7 +241,8 @@ static inline void read_output(struct execs *t, const struct going *g, enum runl
 		next += (int64_t)chunk.len;
 		if (chunk.stream != stream)
 			continue;
-		assert_int_equal(chunk.stream_offset, out->len);
+		if (stream != RUNLOG_PTY)
+			assert_int_equal(chunk.stream_offset, out->len);
 		buf_append(out, chunk.data, chunk.len);
 	}
 	assert_int_equal(rc, 0);
@@ -163,15 +258,6 @@ static inline void expect_output(struct execs *t, const struct going *g, enum ru
 	assert_string_equal(buf_str(&got), text);
 }
 
-/* Waits for a condition, never for luck. */
-#define wait_until(condition)                                                                      \
-	do {                                                                                       \
-		bool _met = false;                                                                 \
-		for (int _ms = 0; !(_met = (condition)) && _ms < PATIENCE_MS; _ms += 5)            \
-			poll(NULL, 0, 5);                                                          \
-		assert_true(_met);                                                                 \
-	} while (0)
-
 /* The number a script wrote to a file of the test's directory, 0 while it has not. */
 static inline pid_t pid_in(struct execs *t, const char *file)
 {
@@ -182,9 +268,11 @@ static inline pid_t pid_in(struct execs *t, const char *file)
 	return (pid_t)atoi(buf_str(&text));
 }
 
-static inline bool is_alive(pid_t pid)
+/* The relay of a place, as its keeper wrote it down. */
+static inline pid_t relay_pid(struct execs *t, const char *place_id)
 {
-	unsigned long long start_time = process_start_time(pid);
+	char path[128];
 
-	return start_time != 0 && process_is(pid, start_time);
+	snprintf(path, sizeof(path), "run/places/%s/relay", place_id);
+	return pid_in(t, path);
 }

@@ -138,12 +138,32 @@ static void escapes_are_ours_to_decode(void **state)
 	assert_answer(ask(*state, "GET /api/echo/%ff", "", NULL), 400, "bad_path");
 	assert_answer(ask(*state, "GET /api/echo/%252F", "", NULL), 201, NULL);
 
+	assert_answer(ask(*state, "GET /api/echo/a b", "", NULL), 400, "bad_path");
+
 	_cleanup_buf_ struct buf line = { 0 };
 
 	buf_puts(&line, "GET /");
 	for (int i = 0; i < HTTP_MAX_URL; i++)
 		buf_putc(&line, 'a');
 	assert_answer(ask(*state, buf_str(&line), "", NULL), 414, "uri_too_long");
+}
+
+static void a_nul_in_the_request_line_hides_nothing(void **state)
+{
+	const struct test_server *server = *state;
+	static const char *const lines[] = { "GET /api/echo/a\1b HTTP/1.1",
+					     "GET /api/echo\1 HTTP/1.1",
+					     "GET /api/echo?flag=1\1&x HTTP/1.1" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+		_cleanup_close_ int fd = dial(server);
+		_cleanup_buf_ struct buf text = { 0 };
+
+		buf_printf(&text, "%s\r\nHost: localhost:%d\r\n\r\n", lines[i], server->port);
+		*strchr(text.data, 1) = '\0';
+		assert_int_equal(send(fd, text.data, text.len, 0), text.len);
+		assert_answer(read_answer(fd), 400, "bad_path");
+	}
 }
 
 static void a_query_is_held_to_its_table(void **state)
@@ -472,6 +492,7 @@ int main(void)
 						down),
 		cmocka_unit_test_setup_teardown(unknown_paths_and_methods_are_told_apart, up, down),
 		cmocka_unit_test_setup_teardown(escapes_are_ours_to_decode, up, down),
+		cmocka_unit_test_setup_teardown(a_nul_in_the_request_line_hides_nothing, up, down),
 		cmocka_unit_test_setup_teardown(a_query_is_held_to_its_table, up, down),
 		cmocka_unit_test_setup_teardown(bodies_stand_only_where_they_belong, up, down),
 		cmocka_unit_test_setup_teardown(only_json_is_taken, up, down),

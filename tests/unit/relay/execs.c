@@ -354,7 +354,7 @@ static void without_credit_nothing_is_sent_and_drop_oldest_says_what_is_lost(voi
 		assert_int_equal(peer_next(&f->peer), WIRE_EXEC_STATE);
 		st = f->peer.m.exec_state;
 		assert_int_equal(peer_next(&f->peer), WIRE_DONE);
-		if (st.state == EXEC_EXITED) {
+		if (st.state == WIRE_EXEC_EXITED) {
 			assert_int_equal(st.end_offset, 1000008);
 			assert_int_equal(st.kept_offset, 1000008 - (64 << 10));
 			break;

@@ -165,6 +165,26 @@ static void OR_4_an_environment_that_cannot_be_reached_is_refused_before_a_lease
 	assert_false(id_is_set(run.lease_id));
 }
 
+/* The reference provisions over ssh; here such an environment is refused until it can be reached.
+ */
+static void OR_7_an_ssh_environment_is_refused_before_a_lease(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_free_ char *body = NULL;
+	char id[ID_SIZE];
+
+	add_environment(
+		w, "far", DRIVER_SSH,
+		"{\"host\":\"h\",\"port\":22,\"username\":\"u\",\"remoteWorkspacePath\":\"/w\"}",
+		NULL, id);
+	body = xasprintf("{\"command\":[\"true\"],\"environmentId\":\"%s\"}", id);
+	run_to_end(w, body, &run);
+	assert_string_equal(run.error_code, "unsupported_environment");
+	assert_non_null(strstr(run.error, "ssh"));
+	assert_false(id_is_set(run.lease_id));
+}
+
 static void OR_5_the_record_is_kept_on_the_lease_and_on_the_workspace(void **state)
 {
 	struct world *w = *state;
@@ -268,6 +288,7 @@ int main(void)
 		STEP(OR_4_an_environment_that_cannot_be_reached_is_refused_before_a_lease),
 		STEP(OR_5_the_record_is_kept_on_the_lease_and_on_the_workspace),
 		STEP(OR_6_provision_runs_in_bash_in_the_realized_directory),
+		STEP(OR_7_an_ssh_environment_is_refused_before_a_lease),
 		STEP(OR_8_a_failing_provision_command_is_quoted_and_nothing_runs),
 		STEP(I15_an_environment_error_keeps_its_code_on_the_run),
 		STEP(a_provider_that_refuses_fails_the_run_with_its_cause),

@@ -1,0 +1,592 @@
+#include "channel/exec.h"
+
+#include <poll.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/text.h"
+#include "channel/executor.h"
+#include "channel/points.h"
+
+#define START_WAIT_MS 30000
+#define ATTACH_WAIT_MS 20000
+/* Unread output per exec in this process; topped up in portions. */
+#define WINDOW (1u << 20)
+#define PORTION (WINDOW / 8)
+/* Output that comes in drops is acknowledged at least this often. */
+#define ACK_EVERY_MS 1000
+#define FULL_DISK_LOOK_MS 200
+#define RETRY_MS 20
+#define LOST_MAX ((uint64_t)1 << 30)
+
+struct exec *exec_find_locked(struct executor *executor, const char *exec_id)
+{
+	struct exec *e = executor->execs[executor_bucket(exec_id)];
+
+	while (e && !streq(e->id, exec_id))
+		e = e->next;
+	return e;
+}
+
+static void set_stream(struct exec *exec, struct stream *stream)
+{
+	struct stream *old;
+
+	pthread_mutex_lock(&exec->lock);
+	old = exec->stream;
+	exec->stream = stream;
+	pthread_mutex_unlock(&exec->lock);
+	stream_close(old);
+}
+
+void exec_unref(struct exec *exec)
+{
+	if (atomic_fetch_sub(&exec->refs, 1) > 1)
+		return;
+	set_stream(exec, NULL);
+	items_free(&exec->backlog);
+	if (exec->input.bytes.data)
+		wipe(exec->input.bytes.data, exec->input.bytes.len);
+	buf_free(&exec->input.bytes);
+	if (exec->place)
+		place_unref(exec->place);
+	pthread_mutex_destroy(&exec->lock);
+	free(exec);
+}
+
+pid_t exec_pid(const struct exec *exec)
+{
+	return exec->pid;
+}
+
+/* Enters the table; the place must be open for its generation. */
+static struct exec *admit(struct executor *executor, const struct exec_spec *spec,
+			  struct error *err)
+{
+	struct exec *exec = xcalloc(1, sizeof(*exec));
+	struct exec **bucket;
+
+	atomic_init(&exec->refs, 1);
+	pthread_mutex_init(&exec->lock, NULL);
+	exec->executor = executor;
+	exec->terminal = spec->terminal != NULL;
+	exec->keep_exit = spec->keep_exit;
+	exec->log = spec->log;
+	exec->kill_reason = NOT_STOPPED;
+	exec->started_mono = exec->acked_ms = channel_now();
+	exec->taken = exec->acked = (uint64_t)runlog_end(spec->log);
+	if (!exec_wire_id(spec->exec_id, exec->wire_id)) {
+		error_set(err, ERR_VALIDATION, "an exec id is a uuid");
+		exec_unref(exec);
+		return NULL;
+	}
+	id_copy(exec->id, spec->exec_id);
+	if (spec->stdin_data && spec->stdin_len > 0)
+		buf_append(&exec->input.bytes, spec->stdin_data, spec->stdin_len);
+	exec->input.end = spec->stdin_data && !spec->stdin_stream;
+	pthread_mutex_lock(&executor->lock);
+	bucket = &executor->execs[executor_bucket(exec->id)];
+	if (exec_find_locked(executor, exec->id))
+		error_set(err, ERR_CONFLICT, "exec %s is going already", exec->id);
+	else
+		exec->place = place_admit_locked(executor, spec->place_id, spec->generation, err);
+	if (exec->place) {
+		exec->next = *bucket;
+		*bucket = exec;
+	}
+	pthread_mutex_unlock(&executor->lock);
+	if (!exec->place) {
+		exec_unref(exec);
+		return NULL;
+	}
+	return exec;
+}
+
+static void delist(struct exec *exec)
+{
+	struct executor *executor = exec->executor;
+
+	pthread_mutex_lock(&exec->lock);
+	exec->input.closed = true;
+	pthread_mutex_unlock(&exec->lock);
+	pthread_mutex_lock(&executor->lock);
+	for (struct exec **p = &executor->execs[executor_bucket(exec->id)]; *p; p = &(*p)->next) {
+		if (*p == exec) {
+			*p = exec->next;
+			break;
+		}
+	}
+	if (exec->waited)
+		executor->waiting--;
+	pthread_cond_broadcast(&executor->changed);
+	pthread_mutex_unlock(&executor->lock);
+	exec_unref(exec);
+}
+
+/* Attaching */
+
+static int take_started(struct exec *exec, const struct wire_exec_started *m, struct error *err)
+{
+	struct link *link = stream_link(exec->stream);
+	int rc;
+
+	/* A new exec's output begins with it, whatever its log held before. */
+	if (!m->existing)
+		exec->taken = exec->acked = 0;
+	exec->pid = (pid_t)m->pid;
+	pthread_mutex_lock(&exec->lock);
+	rc = exec_input_resume(exec, m);
+	if (rc == 0)
+		exec_input_push(exec);
+	pthread_mutex_unlock(&exec->lock);
+	if (rc < 0)
+		return link_violated(link, err, "standard input at an offset that never was");
+	exec_send_kill(exec);
+	return 0;
+}
+
+/* The answer to EXEC_START or EXEC_ATTACH. What came with it is kept. */
+static int hear_started(struct exec *exec, int64_t deadline, struct error *err)
+{
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	struct link *link = stream_link(exec->stream);
+	struct item *first = NULL;
+	int got;
+
+	while ((got = stream_take(exec->stream, deadline, &first)) == 0)
+		if (channel_now() >= deadline)
+			return error_set(err, ERR_TIMEOUT, "the relay does not answer");
+	if (got < 0)
+		return error_set(err, ERR_UNAVAILABLE, "the connection to the relay broke");
+	exec->backlog = first->next;
+	first->next = NULL;
+
+	int rc = item_decode(link, first, &m, err);
+
+	if (rc == 0 && m.type == WIRE_ERROR)
+		rc = wire_error_take(&m.error, err);
+	else if (rc == 0 && m.type != WIRE_EXEC_STARTED)
+		rc = link_violated(link, err, "%s instead of exec_started", wire_type_name(m.type));
+	else if (rc == 0)
+		rc = take_started(exec, &m.exec_started, err);
+	item_free(first);
+	return rc;
+}
+
+static int open_stream(struct exec *exec, struct link *link, enum wire_type type, const void *msg,
+		       struct error *err)
+{
+	struct stream *stream = link_open(link, type, msg, WINDOW, err);
+
+	if (!stream)
+		return -1;
+	items_free(&exec->backlog);
+	exec->owed = 0;
+	set_stream(exec, stream);
+	return 0;
+}
+
+/* Both may be repeated over a new link: the relay starts an id only once. */
+struct opening {
+	enum wire_type type;
+	union {
+		struct wire_exec_start start;
+		struct wire_exec_attach attach;
+	};
+};
+
+static int say_opening(struct exec *exec, struct link *link, const struct opening *o,
+		       struct error *err)
+{
+	if (o->type == WIRE_EXEC_START)
+		return SAY_GUARDED("channel.exec_start",
+				   open_stream(exec, link, o->type, &o->start, err), err);
+	return SAY_GUARDED("channel.attach", open_stream(exec, link, o->type, &o->attach, err),
+			   err);
+}
+
+static int open_exec(struct exec *exec, const struct opening *o, int64_t deadline,
+		     struct error *err)
+{
+	for (;;) {
+		_cleanup_link_ struct link *link = NULL;
+
+		if (place_link(exec->place, o->type == WIRE_EXEC_START, deadline, &link, err) < 0)
+			return -1;
+		if (say_opening(exec, link, o, err) == 0 && hear_started(exec, deadline, err) == 0)
+			return 0;
+		set_stream(exec, NULL);
+		items_free(&exec->backlog);
+		if (link_is_up(link) || channel_now() >= deadline)
+			return -1;
+	}
+}
+
+static int attach(struct exec *exec, struct error *err)
+{
+	struct opening o = { .type = WIRE_EXEC_ATTACH };
+
+	o.attach = (struct wire_exec_attach){ .from_offset = exec->taken, .credit = WINDOW };
+	memcpy(o.attach.exec_id, exec->wire_id, WIRE_ID_SIZE);
+	return open_exec(exec, &o, channel_now() + ATTACH_WAIT_MS, err);
+}
+
+static void describe_start(struct wire_exec_start *m, const struct exec *exec,
+			   const struct exec_spec *spec, char *const *env)
+{
+	const struct exec_terminal *t = spec->terminal;
+
+	*m = (struct wire_exec_start){
+		.argv = { (const char *const *)spec->argv, (uint32_t)strv_len(spec->argv) },
+		.env = { (const char *const *)env, (uint32_t)strv_len(env) },
+		.cwd = spec->cwd,
+		.user = spec->user,
+		.stdin_mode = spec->stdin_data || spec->stdin_stream ? WIRE_STDIN_STREAM
+								     : WIRE_STDIN_NONE,
+		.pty = t != NULL,
+		.rows = t ? t->rows : 0,
+		.cols = t ? t->cols : 0,
+		.term = t ? t->term : NULL,
+		.deadline_ms = spec->timeout_ms > 0 ? (uint64_t)spec->timeout_ms : 0,
+		.overflow = WIRE_BLOCK,
+		.credit = WINDOW,
+		.from_offset = exec->taken,
+	};
+	memcpy(m->exec_id, exec->wire_id, WIRE_ID_SIZE);
+}
+
+static void env_freep(char ***env)
+{
+	for (char **e = *env; e && *e; e++)
+		wipe(*e, strlen(*e));
+	strv_free(*env);
+}
+
+int exec_start(struct executor *executor, const struct exec_spec *spec, struct exec **out,
+	       struct error *err)
+{
+	_cleanup_(env_freep) char **env = NULL;
+	struct opening o = { .type = WIRE_EXEC_START };
+	struct error why = { 0 };
+	struct exec *exec;
+
+	*out = NULL;
+	if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
+		return error_set(err, ERR_VALIDATION, "there is no command");
+	if (spec->cwd && spec->cwd[0] != '/')
+		return error_set(err, ERR_VALIDATION, "a working directory is absolute");
+	env = exec_environment(executor, spec, err);
+	if (!env)
+		return -1;
+	exec = admit(executor, spec, err);
+	if (!exec)
+		return -1;
+	describe_start(&o.start, exec, spec, env);
+	if (open_exec(exec, &o, channel_now() + START_WAIT_MS, &why) < 0) {
+		/* It may have started all the same; then nobody is there to want it. */
+		pthread_mutex_lock(&exec->lock);
+		exec->kill_reason = EXEC_CANCELLED;
+		pthread_mutex_unlock(&exec->lock);
+		exec_send_kill(exec);
+		delist(exec);
+		error_move(err, &why);
+		return -1;
+	}
+	*out = exec;
+	return 0;
+}
+
+int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **out,
+	       struct error *err)
+{
+	struct exec *exec = admit(executor, spec, err);
+
+	*out = NULL;
+	if (!exec)
+		return -1;
+	if (attach(exec, err) < 0) {
+		delist(exec);
+		return -1;
+	}
+	*out = exec;
+	return 0;
+}
+
+/* Taking output */
+
+static bool is_going(struct exec *exec)
+{
+	return atomic_load(&exec->executor->detached);
+}
+
+static bool is_unwanted(struct exec *exec)
+{
+	pthread_mutex_lock(&exec->lock);
+
+	bool unwanted = exec->kill_reason != NOT_STOPPED;
+
+	pthread_mutex_unlock(&exec->lock);
+	return unwanted || place_stopped(exec->place) != NOT_STOPPED;
+}
+
+/* A full disk makes the command wait, as a full pipe would. -1: the server is going. */
+static int store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
+		 struct error *err)
+{
+	static const enum runlog_stream streams[] = {
+		[WIRE_STDOUT] = RUNLOG_STDOUT,
+		[WIRE_STDERR] = RUNLOG_STDERR,
+		[WIRE_PTY] = RUNLOG_PTY,
+	};
+	_cleanup_error_ struct error why = { 0 };
+	bool told = false;
+
+	while (runlog_append(exec->log, streams[channel], data, len,
+			     clock_now(exec->executor->clock), &why) < 0) {
+		if (!told)
+			log_error("exec %s: its output waits: %s", exec->id, why.message);
+		told = true;
+		if (is_going(exec))
+			return error_set(err, ERR_UNAVAILABLE, "the server is going");
+		/* Somebody wants its end more than its output. */
+		if (is_unwanted(exec))
+			return 0;
+		poll(NULL, 0, FULL_DISK_LOOK_MS);
+	}
+	return 0;
+}
+
+static void acknowledge(struct exec *exec)
+{
+	_cleanup_error_ struct error err = { 0 };
+	int64_t now = channel_now();
+
+	if (exec->owed < PORTION && now - exec->acked_ms < ACK_EVERY_MS)
+		return;
+	/* One that gets lost is made up for by the next: the offset is cumulative. */
+	if (SAY_GUARDED("channel.ack",
+			stream_acknowledge(exec->stream, exec->taken, exec->owed, &err),
+			&err) < 0) {
+		log_debug("exec %s: %s", exec->id, err.message);
+		if (err.code == ERR_FAULT)
+			return;
+	}
+	exec->acked = exec->taken;
+	exec->acked_ms = now;
+	exec->owed = 0;
+}
+
+static int take_output(struct exec *exec, const struct item *item, struct error *err)
+{
+	struct link *link = stream_link(exec->stream);
+	const uint8_t *bytes = item->data + WIRE_OUTPUT_OVERHEAD;
+	uint32_t len = item->len - WIRE_OUTPUT_OVERHEAD;
+
+	if (item->flags >= WIRE_CHANNELS)
+		return link_violated(link, err, "output of channel %u", item->flags);
+	if (get_le64(item->data) != exec->taken)
+		return link_violated(link, err, "output at offset %llu, not %llu",
+				     (unsigned long long)get_le64(item->data),
+				     (unsigned long long)exec->taken);
+	if (store(exec, item->flags, bytes, len, err) < 0)
+		return -1;
+	exec->taken += len;
+	exec->channel_end[item->flags] = get_le64(item->data + 8) + len;
+	exec->owed += len;
+	acknowledge(exec);
+	return 0;
+}
+
+/* Lost output leaves a hole of its own size, so that offsets stay what they are. */
+static int take_truncated(struct exec *exec, const struct wire_exec_truncated *m, struct error *err)
+{
+	struct link *link = stream_link(exec->stream);
+	uint64_t len = m->to_offset - m->from_offset;
+	_cleanup_free_ char *note =
+		xasprintf("\n[%llu bytes of output were lost]\n", (unsigned long long)len);
+	_cleanup_buf_ struct buf hole = { 0 };
+
+	if (m->from_offset != exec->taken || m->to_offset <= m->from_offset || len > LOST_MAX)
+		return link_violated(link, err, "a hole that cannot be");
+	buf_append(&hole, note, (size_t)MIN_OF((uint64_t)strlen(note), len));
+	while (len > 0) {
+		size_t n = (size_t)MIN_OF(len, (uint64_t)PORTION);
+
+		if (hole.len < n) {
+			size_t old = hole.len;
+
+			buf_reserve(&hole, n - old);
+			memset(hole.data + old, 0, n - old);
+			hole.len = n;
+		}
+		if (store(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) < 0)
+			return -1;
+		len -= n;
+		exec->taken += n;
+		buf_reset(&hole);
+	}
+	return 0;
+}
+
+static int take_exit(struct exec *exec, const struct wire_exec_exit *m, struct error *err)
+{
+	if (m->end_offset != exec->taken)
+		return link_violated(
+			stream_link(exec->stream), err, "an exit at offset %llu, not %llu",
+			(unsigned long long)m->end_offset, (unsigned long long)exec->taken);
+	exec->result = (struct exec_result){
+		.exit_code = m->signal ? -1 : (int)m->exit_code,
+		.reason = reason_from_wire(m->reason),
+		.duration_ms = (int64_t)MIN_OF(m->wall_us / 1000, (uint64_t)INT64_MAX),
+		.stdout_bytes = (int64_t)MIN_OF(m->stdout_offset, (uint64_t)INT64_MAX),
+		.stderr_bytes = (int64_t)MIN_OF(m->stderr_offset, (uint64_t)INT64_MAX),
+	};
+	signal_name((int)m->signal, exec->result.signal);
+	return 1;
+}
+
+/* 1: that was the exit. -1: the link is to blame and down, or the server is going. */
+static int take_item(struct exec *exec, const struct item *item, struct error *err)
+{
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	struct link *link = stream_link(exec->stream);
+
+	if (item->type == WIRE_OUTPUT)
+		return take_output(exec, item, err);
+	if (item_decode(link, item, &m, err) < 0)
+		return -1;
+	switch (m.type) {
+	case WIRE_EXEC_EXIT:
+		return take_exit(exec, &m.exec_exit, err);
+	case WIRE_EXEC_TRUNCATED:
+		return take_truncated(exec, &m.exec_truncated, err);
+	default:
+		return link_violated(link, err, "%s on an exec's stream", wire_type_name(m.type));
+	}
+}
+
+static int take_items(struct exec *exec, struct item *items, struct error *err)
+{
+	int rc = 0;
+
+	for (const struct item *i = items; i && rc == 0; i = i->next)
+		rc = take_item(exec, i, err);
+	items_free(&items);
+	return rc;
+}
+
+/* Its relay is gone, or the place with it. */
+static void lose(struct exec *exec)
+{
+	int stopped = place_stopped(exec->place);
+
+	exec->result = (struct exec_result){
+		.exit_code = -1,
+		.reason = stopped != NOT_STOPPED ? (enum exec_reason)stopped : EXEC_LEASE_LOST,
+		.duration_ms = channel_now() - exec->started_mono,
+		.stdout_bytes =
+			(int64_t)(exec->channel_end[WIRE_STDOUT] + exec->channel_end[WIRE_PTY]),
+		.stderr_bytes = (int64_t)exec->channel_end[WIRE_STDERR],
+	};
+}
+
+static bool is_superseded(struct open_place *place)
+{
+	pthread_mutex_lock(&place->lock);
+
+	bool superseded = place->superseded;
+
+	pthread_mutex_unlock(&place->lock);
+	return superseded;
+}
+
+/* The link broke. 0: attached again, or to be tried again; 1: it is lost; -1: not ours any more. */
+static int attach_again(struct exec *exec, struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+
+	if (attach(exec, &why) == 0)
+		return 0;
+	if (is_going(exec) || is_superseded(exec->place)) {
+		error_move(err, &why);
+		return error_recode(err, ERR_UNAVAILABLE);
+	}
+	if (why.code == ERR_LEASE_LOST || why.code == ERR_NOT_FOUND ||
+	    place_stopped(exec->place) != NOT_STOPPED) {
+		lose(exec);
+		return 1;
+	}
+	log_debug("exec %s: %s", exec->id, why.message);
+	poll(NULL, 0, RETRY_MS);
+	return 0;
+}
+
+static int take_all(struct exec *exec, struct error *err)
+{
+	for (;;) {
+		struct item *items = steal(exec->backlog);
+		_cleanup_error_ struct error why = { 0 };
+		int rc = 0;
+
+		if (is_going(exec)) {
+			items_free(&items);
+			return error_set(err, ERR_UNAVAILABLE, "the server is going");
+		}
+		if (!exec->stream) {
+			rc = attach_again(exec, err);
+			if (rc != 0)
+				return rc < 0 ? -1 : 0;
+			continue;
+		}
+		if (!items && stream_take(exec->stream, -1, &items) < 0) {
+			set_stream(exec, NULL);
+			continue;
+		}
+		if (items)
+			rc = take_items(exec, items, &why);
+		if (rc > 0)
+			return 0;
+		if (rc < 0 && !is_going(exec))
+			set_stream(exec, NULL);
+		/* Credit for standard input wakes as well. */
+		pthread_mutex_lock(&exec->lock);
+		exec_input_push(exec);
+		pthread_mutex_unlock(&exec->lock);
+	}
+}
+
+static void forget(struct exec *exec)
+{
+	struct wire_exec_forget m = { 0 };
+	_cleanup_error_ struct error err = { 0 };
+
+	/* Without a stream the exit did not come from the relay: there is nothing to forget. */
+	if (!exec->stream)
+		return;
+	memcpy(m.exec_id, exec->wire_id, WIRE_ID_SIZE);
+	if (SAY_GUARDED("channel.forget",
+			link_tell(stream_link(exec->stream), WIRE_EXEC_FORGET, &m, &err), &err) < 0)
+		log_debug("exec %s: %s", exec->id, err.message);
+}
+
+int exec_wait(struct exec *exec, struct exec_result *result, struct error *err)
+{
+	struct executor *executor = exec->executor;
+	int rc;
+
+	if (!executor) {
+		exec_unref(exec);
+		return error_set(err, ERR_UNAVAILABLE, "the server is going");
+	}
+	pthread_mutex_lock(&executor->lock);
+	exec->waited = true;
+	executor->waiting++;
+	pthread_mutex_unlock(&executor->lock);
+	rc = take_all(exec, err);
+	if (rc == 0) {
+		*result = exec->result;
+		if (!exec->keep_exit)
+			forget(exec);
+	}
+	delist(exec);
+	return rc;
+}

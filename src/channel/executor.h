@@ -1,0 +1,166 @@
+/*
+ * What the files of this room share about places and execs.
+ *
+ *     executor    tables of open places and of execs that are going, and the thread that mends
+ *     open_place  one holding of a place: how to make its relay, and the link to it
+ *     exec        one command; its thread in exec_wait takes what comes on its stream
+ *
+ * Lock order: executor -> place -> exec -> link. No lock is held over a blocking call.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/buf.h"
+#include "channel/exec.h"
+#include "channel/keeper.h"
+#include "channel/link.h"
+#include "channel/waits.h"
+#include "wire/place.h"
+
+#define MARK_OWNER "BERTH_OWNER"
+#define EXECUTOR_BUCKETS 256
+#define NOT_STOPPED (-1)
+
+struct open_place {
+	struct open_place *next; /* in its bucket */
+	atomic_int refs;
+	struct executor *executor;
+	char *id;
+	int64_t generation;
+	uint8_t key[PLACE_KEY_SIZE];
+	char *root, *cwd;
+	int64_t absence_ms;
+
+	pthread_mutex_t lock; /* everything below */
+	pthread_cond_t changed;
+	struct link *link; /* NULL: none; may be down */
+	bool connecting;   /* one thread is at it */
+	bool made;         /* there is, or was, a relay for this holding */
+	bool fresh;        /* what an earlier holder left must be ended first */
+	bool gone;         /* the relay is dead: nothing will come of this holding any more */
+	bool superseded;   /* another server has adopted it */
+	int strikes;       /* links that ended because the relay broke a rule */
+	int stopped;       /* enum exec_reason, or NOT_STOPPED */
+	/* The mender's, under the executor's lock. */
+	bool to_mend;
+	int64_t mend_at;
+	int64_t mend_delay;
+};
+
+/* Standard input on its way; kept until the relay must have it, because a broken link loses bytes.
+ */
+struct exec_input {
+	struct buf bytes;
+	uint64_t base; /* offset of bytes[0] */
+	uint64_t sent;
+	bool end; /* nothing follows `bytes` */
+	bool end_sent;
+	bool closed; /* nobody reads it */
+};
+
+struct exec {
+	struct exec *next; /* in its bucket */
+	atomic_int refs;
+	struct executor *executor;
+	struct open_place *place; /* a reference */
+	char id[ID_SIZE];
+	uint8_t wire_id[WIRE_ID_SIZE];
+	bool terminal;
+	bool keep_exit;
+	struct runlog *log;
+	int64_t started_mono;
+	pid_t pid;
+	bool waited; /* under the executor's lock */
+
+	/* Of the thread that starts or waits. */
+	uint64_t taken; /* offset of the next byte of output */
+	uint64_t acked; /* what the relay was told */
+	int64_t acked_ms;
+	uint32_t owed; /* credit to give back */
+	uint64_t channel_end[WIRE_CHANNELS];
+	struct item *backlog; /* what came with the answer to the start */
+	struct exec_result result;
+
+	pthread_mutex_t lock;  /* everything below */
+	struct stream *stream; /* NULL: not attached */
+	struct exec_input input;
+	int kill_reason; /* enum exec_reason that was asked for, or NOT_STOPPED */
+};
+
+struct executor {
+	struct clock *clock;
+	char *owner;
+	int64_t boot_epoch;
+	int64_t absence_ms;
+	char **defaults; /* environment */
+	char *dir;
+	int dirfd;
+	struct channel_loop *loop;
+	struct keeper *keeper;
+	atomic_uint connections;
+	atomic_bool detached;
+
+	pthread_mutex_t lock;   /* everything below */
+	pthread_cond_t changed; /* an exec has left the table */
+	struct open_place *places[EXECUTOR_BUCKETS];
+	struct exec *execs[EXECUTOR_BUCKETS];
+	size_t waiting; /* threads in exec_wait */
+
+	pthread_t mender;
+	pthread_cond_t mend;
+	bool mender_stop;
+};
+
+unsigned executor_bucket(const char *id);
+
+/* place.c */
+struct open_place *place_ref(struct open_place *place);
+void place_unref(struct open_place *place);
+static inline void place_unrefp(struct open_place **place)
+{
+	if (*place)
+		place_unref(*place);
+}
+#define _cleanup_place_ _cleanup_(place_unrefp)
+/* The open place, checked for the generation; a reference. Called with the executor's lock. */
+struct open_place *place_admit_locked(struct executor *executor, const char *place_id,
+				      int64_t generation, struct error *err);
+struct open_place *place_admit(struct executor *executor, const char *place_id, int64_t generation,
+			       struct error *err);
+/*
+ * The link to the place's relay, a reference; with `make` a relay is made when there is none yet.
+ * ERR_LEASE_LOST: it is dead, or the place was stopped. ERR_UNAVAILABLE: this server is going, or
+ * another one has adopted the place. ERR_TIMEOUT: neither is known yet.
+ */
+int place_link(struct open_place *place, bool make, int64_t deadline, struct link **link,
+	       struct error *err);
+/* The link that is there, or NULL; a reference. */
+struct link *place_current_link(struct open_place *place);
+void place_drop_link(struct open_place *place);
+int place_stopped(struct open_place *place);
+void *mender_main(void *executor);
+
+/* exec.c */
+struct exec *exec_find_locked(struct executor *executor, const char *exec_id);
+void exec_unref(struct exec *exec);
+
+/* environment.c */
+char **exec_default_environment(void);
+/* NULL with ERR_VALIDATION. */
+char **exec_environment(const struct executor *executor, const struct exec_spec *spec,
+			struct error *err);
+
+/* input.c: with the exec's lock held. */
+void exec_input_push(struct exec *exec);
+/* A new attachment begins where the relay says. -1: that cannot be. */
+int exec_input_resume(struct exec *exec, const struct wire_exec_started *started);
+
+/* control.c: ends it through the relay, if that was asked for and there is a link. */
+void exec_send_kill(struct exec *exec);
+
+/* words.c */
+enum exec_reason reason_from_wire(uint32_t reason);
+enum wire_reason reason_to_wire(enum exec_reason reason);
+bool exec_wire_id(const char *text, uint8_t out[WIRE_ID_SIZE]);
+void signal_name(int number, char out[16]);

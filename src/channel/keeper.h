@@ -1,0 +1,56 @@
+/*
+ * The server's side of the keeper: found by its socket, started when nobody listens there, asked
+ * over one connection on which many threads' questions are under way at once. A keeper that died is
+ * replaced by a new one, which adopts what is there.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include "base/error.h"
+#include "base/json.h"
+#include "channel/loop.h"
+#include "wire/message.h"
+
+struct keeper;
+
+struct keeper_options {
+	struct channel_loop *loop;
+	int dirfd;           /* the keeper's directory; borrowed */
+	const char *dir;     /* its path */
+	const char *program; /* NULL: looked for beside this program, then in libexec */
+	const char *relay;   /* NULL: beside the keeper */
+};
+struct keeper *keeper_new(const struct keeper_options *options);
+void keeper_free(struct keeper *keeper);
+
+struct relay_place {
+	enum wire_place_phase state; /* as the keeper says */
+	pid_t pid;
+	char *root, *cgroup, *ended;
+	char id[65];
+};
+void relay_place_clear(struct relay_place *place);
+
+/* Deadlines: channel_now. All of them start a keeper if none runs, unless it says otherwise. */
+int keeper_make(struct keeper *keeper, const struct wire_place_make *make, int64_t deadline,
+		struct relay_place *out, struct error *err);
+/* A place that does not exist is success. */
+int keeper_destroy(struct keeper *keeper, const char *place_id, int64_t deadline,
+		   struct error *err);
+/* ERR_NOT_FOUND: it knows no such place. */
+int keeper_find(struct keeper *keeper, const char *place_id, int64_t deadline,
+		struct relay_place *out, struct error *err);
+struct relay_place_list {
+	struct relay_place *items;
+	size_t count;
+};
+void relay_place_list_clear(struct relay_place_list *list);
+/* No keeper running and no place left behind is an empty list: none is started for that. */
+int keeper_list(struct keeper *keeper, int64_t deadline, struct relay_place_list *out,
+		struct error *err);
+/* Never starts one: {ok, running, pid, version, protocol, places, cgroup, program, error}. */
+json_t *keeper_health(struct keeper *keeper, int64_t deadline);
+const char *keeper_program(struct keeper *keeper);
+char *keeper_relay_program(struct keeper *keeper); /* allocated */
+/* The cgroup below which it keeps places, whether it runs or not; NULL: none. */
+char *keeper_cgroup(const char *dir);

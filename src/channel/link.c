@@ -1,0 +1,561 @@
+#include "channel/link.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include "base/fd.h"
+#include "base/log.h"
+#include "channel/waits.h"
+#include "channel/link_parts.h"
+
+void item_free(struct item *item)
+{
+	free(item);
+}
+
+void items_free(struct item **list)
+{
+	while (*list) {
+		struct item *item = *list;
+
+		*list = item->next;
+		free(item);
+	}
+}
+
+struct link *link_ref(struct link *l)
+{
+	atomic_fetch_add(&l->refs, 1);
+	return l;
+}
+
+void link_unref(struct link *l)
+{
+	if (atomic_fetch_sub(&l->refs, 1) > 1)
+		return;
+	close_fdp(&l->fd);
+	if (l->out.data)
+		wipe(l->out.data, l->out.cap);
+	buf_free(&l->out);
+	buf_free(&l->partial);
+	pthread_mutex_destroy(&l->lock);
+	free(l->name);
+	free(l);
+}
+
+int link_new(struct channel_loop *loop, int fd, const struct link_options *options,
+	     const void *early, size_t early_len, struct link **out, struct error *err)
+{
+	struct link *l = xcalloc(1, sizeof(*l));
+
+	*out = NULL;
+	atomic_init(&l->refs, 1);
+	pthread_mutex_init(&l->lock, NULL);
+	l->loop = loop;
+	l->fd = fd;
+	l->name = xstrdup(options->name);
+	l->ping_ms = options->ping_ms;
+	l->owner = options->owner;
+	l->down = options->down;
+	l->heard_ms = l->said_ms = channel_now();
+	l->wanted = EPOLLIN;
+	if (early_len > 0)
+		buf_append(&l->partial, early, early_len);
+	if (fd_set_nonblock(fd, true, err) < 0) {
+		link_unref(l);
+		return -1;
+	}
+	if (channel_loop_add(loop, link_ref(l), err) < 0) {
+		link_unref(l);
+		return -1;
+	}
+	*out = l;
+	return 0;
+}
+
+bool link_is_up(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+
+	bool up = !l->broken;
+
+	pthread_mutex_unlock(&l->lock);
+	return up;
+}
+
+enum wire_error_code link_refusal(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+
+	enum wire_error_code code = l->refusal;
+
+	pthread_mutex_unlock(&l->lock);
+	return code;
+}
+
+void link_break_locked(struct link *l)
+{
+	if (l->broken)
+		return;
+	l->broken = true;
+	/* The loop sees the end of it and retires the link. */
+	if (!l->retired)
+		shutdown(l->fd, SHUT_RDWR);
+	for (size_t i = 0; i < ARRAY_SIZE(l->streams); i++)
+		for (struct stream *s = l->streams[i]; s; s = s->next)
+			pthread_cond_broadcast(&s->changed);
+}
+
+void link_close(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+	link_break_locked(l);
+	pthread_mutex_unlock(&l->lock);
+}
+
+void link_ended_locked(struct link *l, const char *text)
+{
+	if (!l->broken)
+		log_warn("%s: closed: %s", l->name, text);
+	link_break_locked(l);
+}
+
+void link_violated_locked(struct link *l, const char *text)
+{
+	l->hostile = true;
+	link_ended_locked(l, text);
+}
+
+bool link_was_hostile(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+
+	bool hostile = l->hostile;
+
+	pthread_mutex_unlock(&l->lock);
+	return hostile;
+}
+
+int link_violated(struct link *l, struct error *err, const char *fmt, ...)
+{
+	char text[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&l->lock);
+	link_violated_locked(l, text);
+	pthread_mutex_unlock(&l->lock);
+	return error_set(err, ERR_PROTOCOL, "%s: %s", l->name, text);
+}
+
+int link_fd(const struct link *l)
+{
+	return l->fd;
+}
+
+struct link **link_list_next(struct link *l)
+{
+	return &l->list_next;
+}
+
+void link_retire(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+	link_break_locked(l);
+	l->retired = true;
+	close_fdp(&l->fd);
+	pthread_mutex_unlock(&l->lock);
+	if (l->down)
+		l->down(l, l->owner);
+}
+
+/* Sending */
+
+void link_want_locked(struct link *l)
+{
+	uint32_t events = (l->paused ? 0u : EPOLLIN) | (l->out.len > l->out_pos ? EPOLLOUT : 0u);
+
+	/* A descriptor that is closed may be another link's by now. */
+	if (events == l->wanted || l->retired)
+		return;
+	l->wanted = events;
+	channel_loop_want(l->loop, l, events);
+}
+
+void link_flush_locked(struct link *l)
+{
+	struct buf *out = &l->out;
+
+	while (!l->broken && out->len > l->out_pos) {
+		ssize_t n = send(l->fd, out->data + l->out_pos, out->len - l->out_pos,
+				 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno != EAGAIN) {
+			link_break_locked(l);
+			return;
+		}
+		if (n < 0)
+			break;
+		l->out_pos += (size_t)n;
+		l->said_ms = channel_now();
+	}
+	if (out->len == l->out_pos) {
+		/* Environments carry secrets. */
+		if (out->data)
+			wipe(out->data, out->len);
+		buf_reset(out);
+		l->out_pos = 0;
+		if (out->cap > OUT_KEPT)
+			buf_free(out);
+	}
+	link_want_locked(l);
+}
+
+static int down_error(const struct link *l, struct error *err)
+{
+	return error_set(err, ERR_UNAVAILABLE, "%s: the connection is down", l->name);
+}
+
+static int send_locked(struct link *l, uint32_t stream, enum wire_type type, const void *msg,
+		       struct error *err)
+{
+	if (l->broken)
+		return down_error(l, err);
+	if (wire_encode(&l->out, stream, type, msg, err) < 0)
+		return -1;
+	link_flush_locked(l);
+	return 0;
+}
+
+static int request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
+			  struct error *err)
+{
+	if (!l->broken && l->out.len - l->out_pos > BACKLOG_MAX)
+		return error_set(err, ERR_UNAVAILABLE, "%s: it takes no requests", l->name);
+	if (l->last_stream == UINT32_MAX) {
+		link_break_locked(l);
+		return down_error(l, err);
+	}
+	if (send_locked(l, l->last_stream + 1, type, msg, err) < 0)
+		return -1;
+	*stream = ++l->last_stream;
+	return 0;
+}
+
+int link_tell(struct link *l, enum wire_type type, const void *msg, struct error *err)
+{
+	uint32_t stream;
+
+	pthread_mutex_lock(&l->lock);
+
+	int rc = request_locked(l, type, msg, &stream, err);
+
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+/* Streams */
+
+struct stream *link_open(struct link *l, enum wire_type type, const void *msg, uint32_t credit,
+			 struct error *err)
+{
+	struct stream *s = xcalloc(1, sizeof(*s));
+
+	atomic_init(&s->refs, 2); /* the caller's and the link's */
+	s->tail = &s->head;
+	s->allowed = credit;
+	channel_cond_init(&s->changed);
+	pthread_mutex_lock(&l->lock);
+	if (request_locked(l, type, msg, &s->id, err) < 0) {
+		pthread_mutex_unlock(&l->lock);
+		pthread_cond_destroy(&s->changed);
+		free(s);
+		return NULL;
+	}
+	s->link = link_ref(l);
+	s->next = l->streams[s->id % ARRAY_SIZE(l->streams)];
+	l->streams[s->id % ARRAY_SIZE(l->streams)] = s;
+	pthread_mutex_unlock(&l->lock);
+	return s;
+}
+
+struct stream *stream_ref(struct stream *s)
+{
+	atomic_fetch_add(&s->refs, 1);
+	return s;
+}
+
+void stream_unref(struct stream *s)
+{
+	struct link *l = s->link;
+
+	if (atomic_fetch_sub(&s->refs, 1) > 1)
+		return;
+	pthread_cond_destroy(&s->changed);
+	free(s);
+	link_unref(l);
+}
+
+static void taken_locked(struct link *l, size_t bytes)
+{
+	l->queued -= bytes;
+	if (l->paused && l->queued < QUEUED_MAX / 2) {
+		l->paused = false;
+		link_want_locked(l);
+	}
+}
+
+static struct item *drain_locked(struct stream *s)
+{
+	struct item *list = s->head;
+
+	s->head = NULL;
+	s->tail = &s->head;
+	s->messages = 0;
+	taken_locked(s->link, s->queued);
+	s->queued = 0;
+	return list;
+}
+
+void stream_close(struct stream *s)
+{
+	struct item *left;
+	struct link *l;
+
+	if (!s)
+		return;
+	l = s->link;
+	pthread_mutex_lock(&l->lock);
+	for (struct stream **p = &l->streams[s->id % ARRAY_SIZE(l->streams)]; *p; p = &(*p)->next) {
+		if (*p == s) {
+			*p = s->next;
+			break;
+		}
+	}
+	s->closed = true;
+	left = drain_locked(s);
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&l->lock);
+	items_free(&left);
+	stream_unref(s);
+	stream_unref(s);
+}
+
+int stream_say(struct stream *s, enum wire_type type, const void *msg, struct error *err)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	int rc = send_locked(s->link, s->id, type, msg, err);
+
+	pthread_mutex_unlock(&s->link->lock);
+	return rc;
+}
+
+ssize_t stream_data(struct stream *s, const void *data, size_t len, bool end, struct error *err)
+{
+	struct link *l = s->link;
+	ssize_t rc = -1;
+
+	pthread_mutex_lock(&l->lock);
+	if (l->broken || s->closed) {
+		down_error(l, err);
+	} else {
+		size_t n = MIN_OF(MIN_OF(len, s->credit), DATA_MAX);
+		bool last = end && n == len;
+
+		if (n > 0 || last) {
+			frame_append(&l->out, WIRE_DATA, last ? WIRE_END : 0, s->id, data,
+				     (uint32_t)n);
+			s->credit -= n;
+			link_flush_locked(l);
+		}
+		rc = (ssize_t)n;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+void stream_grant(struct stream *s, uint32_t bytes)
+{
+	pthread_mutex_lock(&s->link->lock);
+	s->credit += bytes;
+	pthread_mutex_unlock(&s->link->lock);
+}
+
+size_t stream_credit(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	size_t credit = s->credit;
+
+	pthread_mutex_unlock(&s->link->lock);
+	return credit;
+}
+
+int stream_allow(struct stream *s, uint32_t bytes, struct error *err)
+{
+	struct wire_credit m = { .bytes = bytes };
+
+	pthread_mutex_lock(&s->link->lock);
+	s->allowed += bytes;
+
+	int rc = send_locked(s->link, s->id, WIRE_CREDIT, &m, err);
+
+	pthread_mutex_unlock(&s->link->lock);
+	return rc;
+}
+
+int stream_acknowledge(struct stream *s, uint64_t offset, uint32_t bytes, struct error *err)
+{
+	struct link *l = s->link;
+	struct wire_exec_ack ack = { .offset = offset };
+	int rc = 0;
+
+	pthread_mutex_lock(&l->lock);
+	if (!l->broken)
+		rc = wire_encode(&l->out, s->id, WIRE_EXEC_ACK, &ack, err);
+	if (rc == 0) {
+		s->allowed += bytes;
+		rc = send_locked(l, s->id, WIRE_CREDIT, &(struct wire_credit){ .bytes = bytes },
+				 err);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+bool stream_is_deaf(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	bool deaf = s->deaf;
+
+	pthread_mutex_unlock(&s->link->lock);
+	return deaf;
+}
+
+struct link *stream_link(struct stream *s)
+{
+	return s->link;
+}
+
+bool stream_wait_credit(struct stream *s, int64_t deadline)
+{
+	struct link *l = s->link;
+
+	pthread_mutex_lock(&l->lock);
+	while (s->credit == 0 && !s->closed && !l->broken && !s->deaf)
+		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
+			break;
+
+	bool ready = s->credit > 0 && !s->closed && !l->broken;
+
+	pthread_mutex_unlock(&l->lock);
+	return ready;
+}
+
+int stream_take(struct stream *s, int64_t deadline, struct item **items)
+{
+	struct link *l = s->link;
+	int rc = 0;
+
+	pthread_mutex_lock(&l->lock);
+	while (!s->head && !l->broken && !s->poked)
+		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
+			break;
+	s->poked = false;
+	*items = NULL;
+	if (s->head) {
+		*items = drain_locked(s);
+		rc = 1;
+	} else if (l->broken) {
+		rc = -1;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+void stream_poke(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+	s->poked = true;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->link->lock);
+}
+
+/* Calls */
+
+int item_decode(struct link *l, const struct item *item, struct wire_message *m, struct error *err)
+{
+	struct frame frame = {
+		.type = item->type,
+		.flags = item->flags,
+		.payload = item->data,
+		.length = item->len,
+	};
+	_cleanup_error_ struct error why = { 0 };
+
+	if (item->type == WIRE_DATA || item->type == WIRE_OUTPUT)
+		return link_violated(l, err, "data where an answer belongs");
+	if (wire_decode(&frame, m, &why) < 0)
+		return link_violated(l, err, "%s", why.message);
+	return 0;
+}
+
+int wire_error_take(const struct wire_error *e, struct error *err)
+{
+	return error_set(err, wire_error_meaning(e->code), "%s", e->message);
+}
+
+/* 1: that was the last one. */
+static int answer_take(struct link *l, const struct item *item, enum wire_type last,
+		       link_answer_fn *each, void *arg, struct error *err)
+{
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+
+	if (item_decode(l, item, &m, err) < 0)
+		return -1;
+	if (m.type == WIRE_ERROR)
+		return wire_error_take(&m.error, err);
+	if (each && each(arg, &m, err) < 0)
+		return -1;
+	if (m.type == last)
+		return 1;
+	if (!each)
+		return link_violated(l, err, "%s where %s was asked for", wire_type_name(m.type),
+				     wire_type_name(last));
+	return 0;
+}
+
+int link_call(struct link *l, enum wire_type type, const void *msg, enum wire_type last,
+	      link_answer_fn *each, void *arg, int64_t deadline, struct error *err)
+{
+	struct stream *s = link_open(l, type, msg, 0, err);
+	int rc = 0;
+
+	if (!s)
+		return -1;
+	while (rc == 0) {
+		struct item *items;
+		int got = stream_take(s, deadline, &items);
+
+		if (got < 0)
+			rc = down_error(l, err);
+		else if (got == 0 && channel_now() >= deadline)
+			rc = error_set(err, ERR_TIMEOUT, "%s: no answer in time", l->name);
+		for (struct item *i = items; i && rc == 0; i = i->next)
+			rc = answer_take(l, i, last, each, arg, err);
+		items_free(&items);
+	}
+	stream_close(s);
+	return rc < 0 ? -1 : 0;
+}

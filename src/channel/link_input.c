@@ -1,0 +1,292 @@
+/*
+ * What comes in on a link: bytes -> frames -> queues of streams. Runs in the loop's thread; every
+ * rule that can be checked before a frame costs memory is checked here.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include "base/log.h"
+#include "channel/link_parts.h"
+
+/* No message of a relay or keeper is larger; the largest holds two paths. */
+#define MESSAGE_MAX (16u << 10)
+/* The longest answer is a page of a directory. */
+#define MESSAGES_MAX 4096
+/* A frame of which this much is there is received where it stays, not through the scratch. */
+#define LONG_FRAME ((size_t)32 << 10)
+
+static struct stream *find_locked(struct link *l, uint32_t id)
+{
+	struct stream *s = l->streams[id % BUCKETS];
+
+	while (s && s->id != id)
+		s = s->next;
+	return s;
+}
+
+static void push_locked(struct link *l, struct stream *s, const struct frame *f)
+{
+	struct item *item = xmalloc(sizeof(*item) + f->length);
+	size_t size = sizeof(*item) + f->length;
+
+	item->next = NULL;
+	item->type = f->type;
+	item->flags = f->flags;
+	item->len = f->length;
+	if (f->length > 0)
+		memcpy(item->data, f->payload, f->length);
+	*s->tail = item;
+	s->tail = &item->next;
+	s->queued += size;
+	l->queued += size;
+	if (l->queued > QUEUED_MAX)
+		l->paused = true;
+	pthread_cond_broadcast(&s->changed);
+}
+
+static void take_data_locked(struct link *l, const struct frame *f)
+{
+	uint32_t overhead = f->type == WIRE_OUTPUT ? WIRE_OUTPUT_OVERHEAD : 0;
+	struct stream *s = find_locked(l, f->stream);
+	char text[96];
+
+	if (f->length < overhead) {
+		link_violated_locked(l, "output without offsets");
+		return;
+	}
+	/* What crosses the end of its stream on the way is no violation. */
+	if (!s)
+		return;
+	if (f->length - overhead > s->allowed) {
+		snprintf(text, sizeof(text), "more data than stream %u has credit for",
+			 (unsigned)f->stream);
+		link_violated_locked(l, text);
+		return;
+	}
+	s->allowed -= f->length - overhead;
+	push_locked(l, s, f);
+}
+
+/* Credit and stalls are state, not events: they are never queued. */
+static bool take_state_locked(struct link *l, struct stream *s, const struct frame *f)
+{
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	_cleanup_error_ struct error err = { 0 };
+
+	if (f->type != WIRE_CREDIT && f->type != WIRE_EXEC_STALLED &&
+	    f->type != WIRE_EXEC_STDIN_CLOSED)
+		return false;
+	if (wire_decode(f, &m, &err) < 0) {
+		link_violated_locked(l, err.message);
+		return true;
+	}
+	if (f->type == WIRE_CREDIT) {
+		s->credit += m.credit.bytes;
+		if (s->credit > WIRE_CREDIT_MAX)
+			link_violated_locked(l, "more credit than a stream can have");
+	}
+	if (f->type == WIRE_EXEC_STDIN_CLOSED)
+		s->deaf = true;
+	s->poked |= f->type != WIRE_EXEC_STALLED;
+	pthread_cond_broadcast(&s->changed);
+	return true;
+}
+
+static void take_message_locked(struct link *l, const struct frame *f)
+{
+	struct stream *s = find_locked(l, f->stream);
+	char text[96];
+
+	if (!wire_type_name(f->type) || f->length > MESSAGE_MAX) {
+		snprintf(text, sizeof(text), "a message of type 0x%02x with %u bytes", f->type,
+			 (unsigned)f->length);
+		link_violated_locked(l, text);
+		return;
+	}
+	if (!s || take_state_locked(l, s, f))
+		return;
+	if (++s->messages > MESSAGES_MAX) {
+		link_violated_locked(l, "more messages than any answer has");
+		return;
+	}
+	push_locked(l, s, f);
+}
+
+/* Stream 0: the connection itself. */
+static void take_own_locked(struct link *l, const struct frame *f)
+{
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	_cleanup_error_ struct error err = { 0 };
+	char text[400];
+
+	if (f->type == WIRE_DATA || f->type == WIRE_OUTPUT || f->length > MESSAGE_MAX) {
+		link_violated_locked(l, "data on the connection's own stream");
+		return;
+	}
+	if (wire_decode(f, &m, &err) < 0) {
+		link_violated_locked(l, err.message);
+		return;
+	}
+	switch (m.type) {
+	case WIRE_PING:
+		/* One that asks without listening gets no more answers than fit. */
+		if (l->out.len - l->out_pos > BACKLOG_MAX)
+			link_violated_locked(l, "it does not take its answers");
+		else
+			wire_encode(&l->out, 0, WIRE_PONG,
+				    &(struct wire_pong){ .token = m.ping.token }, NULL);
+		break;
+	case WIRE_PONG:
+		break;
+	case WIRE_ERROR:
+		l->refusal = m.error.code < WERR_COUNT ? m.error.code : WERR_PROTOCOL;
+		snprintf(text, sizeof(text), "it said %s: %.300s", wire_error_name(l->refusal),
+			 m.error.message);
+		link_ended_locked(l, text);
+		break;
+	default:
+		snprintf(text, sizeof(text), "%s belongs to a stream", wire_type_name(m.type));
+		link_violated_locked(l, text);
+	}
+}
+
+static void take_frame_locked(struct link *l, const struct frame *f)
+{
+	char text[64];
+
+	if (f->stream == 0) {
+		take_own_locked(l, f);
+	} else if (f->stream > l->last_stream) {
+		snprintf(text, sizeof(text), "stream %u was never opened", (unsigned)f->stream);
+		link_violated_locked(l, text);
+	} else if (f->type == WIRE_DATA || f->type == WIRE_OUTPUT) {
+		take_data_locked(l, f);
+	} else {
+		take_message_locked(l, f);
+	}
+}
+
+/* Returns how many bytes belonged to whole frames. */
+static size_t take_frames(struct link *l, const uint8_t *data, size_t len)
+{
+	_cleanup_error_ struct error err = { 0 };
+	size_t pos = 0, used;
+	struct frame f;
+	int r = 0;
+
+	pthread_mutex_lock(&l->lock);
+	l->heard_ms = channel_now();
+	l->pinged = false;
+	while (!l->broken &&
+	       (r = frame_parse(data + pos, len - pos, WIRE_PAYLOAD_MAX, &f, &used, &err)) > 0) {
+		take_frame_locked(l, &f);
+		pos += used;
+	}
+	if (r < 0)
+		link_violated_locked(l, err.message);
+	link_flush_locked(l);
+	pthread_mutex_unlock(&l->lock);
+	return pos;
+}
+
+static bool received(struct link *l, ssize_t n)
+{
+	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+		return true;
+	link_close(l);
+	return false;
+}
+
+/* The rest of one long frame, straight behind its beginning. */
+static bool receive_long(struct link *l)
+{
+	struct buf *p = &l->partial;
+	size_t whole = WIRE_HEADER_SIZE + (size_t)get_le32((const uint8_t *)p->data);
+	ssize_t n;
+
+	/* Its length was checked when its beginning was parsed. */
+	buf_reserve(p, whole - p->len);
+	n = recv(l->fd, p->data + p->len, whole - p->len, MSG_DONTWAIT);
+	if (!received(l, n))
+		return false;
+	if (n > 0)
+		p->len += (size_t)n;
+	if (p->len == whole) {
+		take_frames(l, (const uint8_t *)p->data, p->len);
+		buf_free(p);
+	}
+	return true;
+}
+
+static bool receive(struct link *l, uint8_t *scratch, size_t size)
+{
+	struct buf *p = &l->partial;
+	size_t have = p->len, used;
+	ssize_t n;
+
+	if (have >= LONG_FRAME)
+		return receive_long(l);
+	if (have > 0)
+		memcpy(scratch, p->data, have);
+	n = recv(l->fd, scratch + have, size - have, MSG_DONTWAIT);
+	if (!received(l, n))
+		return false;
+	if (n <= 0)
+		return true;
+	have += (size_t)n;
+	used = take_frames(l, scratch, have);
+	if (used == have) {
+		buf_free(p);
+	} else {
+		buf_reset(p);
+		buf_append(p, scratch + used, have - used);
+	}
+	return true;
+}
+
+bool link_ready(struct link *l, uint32_t events, uint8_t *scratch, size_t size)
+{
+	bool up = true;
+
+	if (events & EPOLLIN)
+		up = receive(l, scratch, size);
+	else if (events & (EPOLLHUP | EPOLLERR))
+		link_close(l);
+	pthread_mutex_lock(&l->lock);
+	if (events & EPOLLOUT)
+		link_flush_locked(l);
+	up = up && !l->broken;
+	pthread_mutex_unlock(&l->lock);
+	return up;
+}
+
+bool link_tick(struct link *l, int64_t now, int64_t *next)
+{
+	pthread_mutex_lock(&l->lock);
+	/* While we do not read, its silence is ours. */
+	if (l->paused)
+		l->heard_ms = now;
+
+	int64_t silent = now - l->heard_ms;
+
+	if (silent >= WIRE_SILENCE_MS)
+		link_ended_locked(l, "nothing was heard of it for too long");
+	if (!l->broken &&
+	    (now - l->said_ms >= l->ping_ms || (silent >= WIRE_PING_MS && !l->pinged))) {
+		wire_encode(&l->out, 0, WIRE_PING, &(struct wire_ping){ .token = (uint64_t)now },
+			    NULL);
+		link_flush_locked(l);
+		l->pinged = true;
+		/* What the socket does not take now is said all the same, as soon as it can be. */
+		l->said_ms = now;
+	}
+	*next = MIN_OF(l->said_ms + l->ping_ms,
+		       l->heard_ms + (l->pinged ? WIRE_SILENCE_MS : WIRE_PING_MS));
+
+	bool up = !l->broken;
+
+	pthread_mutex_unlock(&l->lock);
+	return up;
+}

@@ -1,0 +1,65 @@
+/* What link.c and link_input.c share. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "channel/link.h"
+
+#define BUCKETS 64
+/* Requests that wait for a relay that does not read; data is bounded by its credit. */
+#define BACKLOG_MAX ((size_t)4 << 20)
+#define OUT_KEPT ((size_t)4096)
+#define DATA_MAX ((size_t)64 << 10)
+/* Above this the link is not read until somebody takes something. */
+#define QUEUED_MAX ((size_t)24 << 20)
+
+struct stream {
+	struct stream *next; /* in its bucket */
+	struct link *link;   /* a reference */
+	atomic_int refs;
+	uint32_t id;
+	pthread_cond_t changed;
+	/* Below: under the link's lock. */
+	struct item *head, **tail;
+	size_t queued;
+	unsigned messages; /* queued ones that are no data */
+	uint64_t allowed;  /* bytes the other side may still send */
+	uint64_t credit;   /* bytes we may still send */
+	bool poked;
+	bool closed;
+	bool deaf; /* nobody reads our data any more */
+};
+
+struct link {
+	struct link *list_next; /* the loop's */
+	atomic_int refs;
+	struct channel_loop *loop;
+	int fd;
+	char *name;
+	int64_t ping_ms;
+	void *owner;
+	void (*down)(struct link *, void *);
+	struct buf partial; /* the beginning of a frame; only the loop's thread */
+
+	pthread_mutex_t lock;
+	struct stream *streams[BUCKETS];
+	uint32_t last_stream;
+	struct buf out;
+	size_t out_pos;
+	uint32_t wanted; /* what epoll was told */
+	size_t queued;
+	bool paused;
+	bool broken;  /* no more traffic */
+	bool retired; /* the descriptor is closed */
+	bool pinged;
+	bool hostile; /* it broke a rule */
+	enum wire_error_code refusal;
+	int64_t heard_ms, said_ms;
+};
+
+void link_break_locked(struct link *l);
+void link_violated_locked(struct link *l, const char *text);
+/* As link_violated_locked, but nobody is to blame. */
+void link_ended_locked(struct link *l, const char *text);
+void link_flush_locked(struct link *l);
+void link_want_locked(struct link *l);

@@ -1,0 +1,24 @@
+/*
+ * The one thread that moves the frames of every link: out of sockets into bounded queues, and what
+ * a socket did not take at once into it. It never touches a disk and never waits for anybody but
+ * epoll; it also keeps the links alive with pings.
+ */
+#pragma once
+
+#include <stdint.h>
+#include "base/error.h"
+
+struct channel_loop;
+struct link;
+
+int channel_loop_new(struct channel_loop **out, struct error *err);
+/* Closes every link, ends the thread, frees. */
+void channel_loop_free(struct channel_loop *loop);
+
+/* Takes over one reference of the link, given back when the link is down. From any thread. */
+int channel_loop_add(struct channel_loop *loop, struct link *link, struct error *err);
+/* What epoll shall report for the link besides its end. From any thread. */
+void channel_loop_want(struct channel_loop *loop, struct link *link, uint32_t events);
+
+/* CLOCK_BOOTTIME in milliseconds: also what deadlines of this room are given in. */
+int64_t channel_now(void);

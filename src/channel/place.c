@@ -1,0 +1,500 @@
+/*
+ * Open places and their relays.
+ *
+ *   opened    how the relay is made is known; nothing runs
+ *   made      the keeper has a relay for it; the link is there or is being mended
+ *   gone      the relay died: execs end as lease_lost, new ones are refused
+ *   stopped   the holding is over: everything of it is ended
+ *
+ * A place whose relay exists stays connected while it is open, because that is what keeps the
+ * relay's absence clock from running out: the mender connects again whatever broke.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "channel/executor.h"
+#include "channel/greet.h"
+
+#define RETRY_FIRST_MS 5
+#define RETRY_MAX_MS 500
+#define MEND_FIRST_MS 50
+#define MEND_MAX_MS 10000
+#define MEND_TRY_MS 10000
+#define STRIKES_MAX 3
+
+struct open_place *place_ref(struct open_place *p)
+{
+	atomic_fetch_add(&p->refs, 1);
+	return p;
+}
+
+void place_unref(struct open_place *p)
+{
+	if (atomic_fetch_sub(&p->refs, 1) > 1)
+		return;
+	if (p->link)
+		link_unref(p->link);
+	wipe(p->key, sizeof(p->key));
+	pthread_mutex_destroy(&p->lock);
+	pthread_cond_destroy(&p->changed);
+	free(p->id);
+	free(p->root);
+	free(p->cwd);
+	free(p);
+}
+
+static struct open_place **find_locked(struct executor *executor, const char *id)
+{
+	struct open_place **p = &executor->places[executor_bucket(id)];
+
+	while (*p && !streq((*p)->id, id))
+		p = &(*p)->next;
+	return p;
+}
+
+static struct open_place *place_new(struct executor *executor, const struct exec_place *from)
+{
+	struct open_place *p = xcalloc(1, sizeof(*p));
+
+	atomic_init(&p->refs, 1);
+	p->executor = executor;
+	p->id = xstrdup(from->place_id);
+	p->generation = from->generation;
+	memcpy(p->key, from->key, sizeof(p->key));
+	p->root = xstrdup(from->root);
+	p->cwd = xstrdup(from->cwd);
+	p->absence_ms = from->absence_ms > 0 ? from->absence_ms : executor->absence_ms;
+	p->stopped = NOT_STOPPED;
+	pthread_mutex_init(&p->lock, NULL);
+	channel_cond_init(&p->changed);
+	return p;
+}
+
+static void mend_locked(struct open_place *p, int64_t delay)
+{
+	p->to_mend = true;
+	p->mend_delay = delay;
+	p->mend_at = channel_now() + delay;
+	pthread_cond_signal(&p->executor->mend);
+}
+
+static bool relay_may_exist(struct executor *executor, const char *place_id)
+{
+	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, place_id);
+
+	return faccessat(executor->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Takes it out of the table and ends what hangs on it. */
+static void shut(struct open_place *p, enum exec_reason why)
+{
+	pthread_mutex_lock(&p->lock);
+	if (p->stopped == NOT_STOPPED)
+		p->stopped = (int)why;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
+int executor_open_place(struct executor *executor, const struct exec_place *from, struct error *err)
+{
+	struct open_place *old = NULL, *p;
+
+	if (!path_is_segment(from->place_id) || strlen(from->place_id) > 64)
+		return error_set(err, ERR_VALIDATION, "this is no place id");
+	if (from->root && (!path_is_absolute(from->root) || !path_is_clean(from->root)))
+		return error_set(err, ERR_VALIDATION, "a place's root is a clean absolute path");
+	pthread_mutex_lock(&executor->lock);
+
+	struct open_place **slot = find_locked(executor, from->place_id);
+
+	if (*slot && (*slot)->generation == from->generation) {
+		pthread_mutex_unlock(&executor->lock);
+		return 0;
+	}
+	old = *slot;
+	p = place_new(executor, from);
+	/* What runs for another holder must not be reached, whatever key it has. */
+	p->fresh = old != NULL;
+	p->next = old ? old->next : NULL;
+	*slot = p;
+	if (!p->fresh && relay_may_exist(executor, p->id))
+		mend_locked(p, 0);
+	pthread_mutex_unlock(&executor->lock);
+	if (old) {
+		shut(old, EXEC_LEASE_LOST);
+		place_drop_link(old);
+		place_unref(old);
+	}
+	return 0;
+}
+
+struct open_place *place_admit_locked(struct executor *executor, const char *place_id,
+				      int64_t generation, struct error *err)
+{
+	struct open_place *p = place_id ? *find_locked(executor, place_id) : NULL;
+
+	if (!p) {
+		error_set(err, ERR_LEASE_ENDED, "the place is not open");
+		return NULL;
+	}
+	if (p->generation != generation && !FENCE_OFF("exec.fence")) {
+		error_set(err, ERR_STALE_GENERATION,
+			  "the place is open for generation %lld, not %lld",
+			  (long long)p->generation, (long long)generation);
+		return NULL;
+	}
+	return place_ref(p);
+}
+
+struct open_place *place_admit(struct executor *executor, const char *place_id, int64_t generation,
+			       struct error *err)
+{
+	pthread_mutex_lock(&executor->lock);
+
+	struct open_place *p = place_admit_locked(executor, place_id, generation, err);
+
+	pthread_mutex_unlock(&executor->lock);
+	return p;
+}
+
+int place_stopped(struct open_place *p)
+{
+	pthread_mutex_lock(&p->lock);
+
+	int stopped = p->stopped;
+
+	pthread_mutex_unlock(&p->lock);
+	return stopped;
+}
+
+struct link *place_current_link(struct open_place *p)
+{
+	pthread_mutex_lock(&p->lock);
+
+	struct link *link = p->link ? link_ref(p->link) : NULL;
+
+	pthread_mutex_unlock(&p->lock);
+	return link;
+}
+
+void place_drop_link(struct open_place *p)
+{
+	pthread_mutex_lock(&p->lock);
+
+	struct link *link = p->link;
+
+	p->link = NULL;
+	pthread_mutex_unlock(&p->lock);
+	if (link) {
+		link_close(link);
+		link_unref(link);
+	}
+}
+
+/* From the loop's thread. The reference that came with the link ends here. */
+static void link_down(struct link *link, void *owner)
+{
+	struct open_place *p = owner;
+	struct executor *executor = p->executor;
+	bool mend;
+
+	pthread_mutex_lock(&p->lock);
+	mend = p->link == link;
+	if (mend) {
+		p->link = NULL;
+		link_unref(link);
+	}
+	/* One that breaks the rules again and again is no relay of ours any more. */
+	if (link_was_hostile(link) && ++p->strikes >= STRIKES_MAX)
+		p->gone = true;
+	mend = mend && p->stopped == NOT_STOPPED && !p->gone && !p->superseded;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	if (mend && !atomic_load(&executor->detached)) {
+		pthread_mutex_lock(&executor->lock);
+		mend_locked(p, MEND_FIRST_MS);
+		pthread_mutex_unlock(&executor->lock);
+	}
+	place_unref(p);
+}
+
+/* Reaching the relay: by one thread at a time, without a lock. */
+
+enum reach {
+	REACHED,
+	NOT_YET, /* to be tried again */
+	LOST,    /* dead, or not the relay of this holding */
+	TAKEN,   /* another server has it */
+};
+
+static enum reach make_relay(struct open_place *p, int64_t deadline, struct error *err)
+{
+	struct keeper *keeper = p->executor->keeper;
+	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
+	struct wire_place_make m = {
+		.place_id = p->id,
+		.kind = p->root ? PLACE_DIR : PLACE_LOCAL,
+		.root = p->root,
+		.cwd = p->cwd,
+		.absence_ms = (uint64_t)p->absence_ms,
+	};
+	int rc;
+
+	if (p->fresh && keeper_destroy(keeper, p->id, deadline, err) < 0)
+		return NOT_YET;
+	p->fresh = false;
+	memcpy(m.key, p->key, sizeof(m.key));
+	rc = keeper_make(keeper, &m, deadline, &made, err);
+	/* What an earlier holder's end has not removed yet makes way first. */
+	if (rc == 0 && made.state == PLACE_ENDING) {
+		if (keeper_destroy(keeper, p->id, deadline, err) < 0)
+			return NOT_YET;
+		rc = keeper_make(keeper, &m, deadline, &made, err);
+	}
+	wipe(m.key, sizeof(m.key));
+	if (rc < 0)
+		return NOT_YET;
+	if (made.state == PLACE_ALIVE)
+		return REACHED;
+	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
+		  made.ended ? made.ended : "no reason known");
+	return LOST;
+}
+
+/* Nobody listens: is the relay dead, or is it only that we cannot reach it? */
+static enum reach judge(struct open_place *p, int64_t deadline, struct error *err)
+{
+	_cleanup_(relay_place_clear) struct relay_place found = { 0 };
+
+	if (keeper_find(p->executor->keeper, p->id, deadline, &found, err) < 0) {
+		if (err->code != ERR_NOT_FOUND)
+			return NOT_YET;
+		error_set(err, ERR_LEASE_LOST, "the place has no relay");
+		return LOST;
+	}
+	if (found.state == PLACE_ALIVE) {
+		error_set(err, ERR_TIMEOUT, "the place's relay does not answer");
+		return NOT_YET;
+	}
+	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
+		  found.ended ? found.ended : "no reason known");
+	return LOST;
+}
+
+static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct greeting *g,
+			struct error *err)
+{
+	struct executor *executor = p->executor;
+	unsigned count = atomic_fetch_add(&executor->connections, 1) + 1;
+	uint64_t epoch = (uint64_t)executor->boot_epoch << 32 | count;
+
+	if (greet_relay(fd, p->id, p->key, epoch, deadline, g, err) == 0)
+		return REACHED;
+	error_wrap(err, "greeting the relay of place %s", p->id);
+	if (g->refusal == WERR_STALE_EPOCH)
+		return TAKEN;
+	if (err->code == ERR_UNAUTHENTICATED || err->code == ERR_PROTOCOL) {
+		log_warn("%s", err->message);
+		return LOST;
+	}
+	return NOT_YET;
+}
+
+static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool *made,
+			struct link **out, struct error *err)
+{
+	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, p->id);
+	_cleanup_free_ char *name = xasprintf("relay of place %s", p->id);
+	_cleanup_greeting_ struct greeting g = { 0 };
+	_cleanup_close_ int fd = -1;
+	struct link_options options = { .name = name, .owner = p, .down = link_down };
+	enum reach r;
+	pid_t pid;
+
+	if (make) {
+		r = make_relay(p, deadline, err);
+		if (r != REACHED)
+			return r;
+		*made = true;
+	}
+	if (greet_connect(p->executor->dirfd, path, &fd, &pid, err) < 0) {
+		if (err->code == ERR_FORBIDDEN) {
+			log_warn("place %s: %s", p->id, err->message);
+			return LOST;
+		}
+		if (err->errnum != ENOENT && err->errnum != ECONNREFUSED)
+			return NOT_YET;
+		error_clear(err);
+		return judge(p, deadline, err);
+	}
+	r = greet(p, fd, MIN_OF(deadline, channel_now() + WIRE_HELLO_MS), &g, err);
+	if (r != REACHED)
+		return r;
+	/* Three chances to be heard before the relay gives us up. */
+	options.ping_ms = MAX_OF(MIN_OF((int64_t)MIN_OF(g.absence_ms, PLACE_ABSENCE_MAX_MS) / 3,
+					(int64_t)WIRE_PING_MS),
+				 100);
+	place_ref(p);
+	if (link_new(p->executor->loop, steal_fd(&fd), &options, g.early.data, g.early.len, out,
+		     err) < 0) {
+		place_unref(p);
+		return NOT_YET;
+	}
+	return REACHED;
+}
+
+/* 1: *out is the link; 0: one has to be made, by us; -1: there will be none. */
+static int settled_locked(struct open_place *p, int64_t deadline, struct link **out,
+			  struct error *err)
+{
+	for (;;) {
+		if (atomic_load(&p->executor->detached))
+			return error_set(err, ERR_UNAVAILABLE, "the server is going");
+		if (p->stopped != NOT_STOPPED)
+			return error_set(err, ERR_LEASE_LOST, "the place was stopped");
+		if (p->gone)
+			return error_set(err, ERR_LEASE_LOST, "the place's relay is gone");
+		if (p->superseded)
+			return error_set(err, ERR_UNAVAILABLE,
+					 "another server has adopted the place");
+		if (p->link && link_is_up(p->link)) {
+			*out = link_ref(p->link);
+			return 1;
+		}
+		if (!p->connecting)
+			return 0;
+		if (!channel_cond_wait(&p->changed, &p->lock, deadline))
+			return error_set(err, ERR_TIMEOUT, "the place's relay does not answer");
+	}
+}
+
+/* One try by this thread; what is known afterwards is known to all. */
+static enum reach try_locked(struct open_place *p, bool make, int64_t deadline, struct error *err)
+{
+	struct link *link = NULL;
+	bool made = p->made;
+	enum reach r;
+
+	p->connecting = true;
+	pthread_mutex_unlock(&p->lock);
+	error_clear(err);
+	r = reach(p, make && !made, deadline, &made, &link, err);
+	pthread_mutex_lock(&p->lock);
+	p->connecting = false;
+	/* Down already: nobody was told, because it was not the place's link yet. */
+	if (r == REACHED && !link_is_up(link)) {
+		link_unref(link);
+		r = NOT_YET;
+		made = true;
+		error_set(err, ERR_TIMEOUT, "the place's relay hung up");
+	} else if (r == REACHED) {
+		made = true;
+		if (p->link)
+			link_unref(p->link);
+		p->link = link;
+	}
+	p->made = made;
+	/* What was never seen alive for this holding may be an earlier one's remains. */
+	p->gone |= r == LOST && made;
+	p->superseded |= r == TAKEN;
+	pthread_cond_broadcast(&p->changed);
+	return r;
+}
+
+int place_link(struct open_place *p, bool make, int64_t deadline, struct link **out,
+	       struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+	int64_t delay = RETRY_FIRST_MS;
+	int rc;
+
+	*out = NULL;
+	pthread_mutex_lock(&p->lock);
+	while ((rc = settled_locked(p, deadline, out, err)) == 0) {
+		enum reach r = try_locked(p, make, deadline, &why);
+
+		if (r == LOST || r == TAKEN) {
+			error_move(err, &why);
+			error_recode(err, r == LOST ? ERR_LEASE_LOST : ERR_UNAVAILABLE);
+			rc = -1;
+			break;
+		}
+		if (r == REACHED)
+			continue;
+		/* A failure to make it is the caller's to know, not something to sit out. */
+		if (channel_now() >= deadline || (make && !p->made)) {
+			error_move(err, &why);
+			if (!make)
+				error_recode(err, ERR_TIMEOUT);
+			rc = -1;
+			break;
+		}
+		channel_cond_wait(&p->changed, &p->lock, MIN_OF(channel_now() + delay, deadline));
+		delay = MIN_OF(delay * 2, RETRY_MAX_MS);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return rc < 0 ? -1 : 0;
+}
+
+/* The mender */
+
+static struct open_place *next_to_mend_locked(struct executor *executor, int64_t *wait_until)
+{
+	int64_t now = channel_now();
+
+	*wait_until = -1;
+	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++) {
+		for (struct open_place *p = executor->places[i]; p; p = p->next) {
+			if (!p->to_mend)
+				continue;
+			if (p->mend_at <= now) {
+				p->to_mend = false;
+				return place_ref(p);
+			}
+			if (*wait_until < 0 || p->mend_at < *wait_until)
+				*wait_until = p->mend_at;
+		}
+	}
+	return NULL;
+}
+
+void *mender_main(void *arg)
+{
+	struct executor *executor = arg;
+
+	pthread_mutex_lock(&executor->lock);
+	while (!executor->mender_stop) {
+		int64_t wait_until;
+		struct open_place *p = next_to_mend_locked(executor, &wait_until);
+		struct link *link = NULL;
+		struct error err = { 0 };
+
+		if (!p) {
+			channel_cond_wait(&executor->mend, &executor->lock, wait_until);
+			continue;
+		}
+		pthread_mutex_unlock(&executor->lock);
+
+		int rc = place_link(p, false, channel_now() + MEND_TRY_MS, &link, &err);
+
+		pthread_mutex_lock(&executor->lock);
+		if (rc == 0)
+			link_unref(link);
+		else if (err.code != ERR_LEASE_LOST && err.code != ERR_UNAVAILABLE)
+			mend_locked(p,
+				    MIN_OF(MAX_OF(p->mend_delay, MEND_FIRST_MS) * 2, MEND_MAX_MS));
+		else if (err.code == ERR_LEASE_LOST)
+			log_warn("place %s: %s", p->id, err.message);
+		error_clear(&err);
+		pthread_mutex_unlock(&executor->lock);
+		place_unref(p);
+		pthread_mutex_lock(&executor->lock);
+	}
+	pthread_mutex_unlock(&executor->lock);
+	return NULL;
+}

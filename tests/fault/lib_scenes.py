@@ -1,0 +1,365 @@
+"""What the kill loop plays: short scenes that together lead the server past every fault point it
+can get to. A scene is given a server that may die or fail anywhere, so it asserts nothing; whether
+all came to rest is looked at afterwards.
+
+    before    played without the fault under test, then the server is killed: what a crash leaves
+    offline   while the server is down
+    act       played with the fault
+
+Names of points in a scene's own faults lead it into the ways back, which a sound server never goes.
+"""
+
+import time
+
+from lib import Died, unrest
+
+
+class World:
+    """One server and what was made in it."""
+
+    def __init__(self, server):
+        self.server = server
+        self.mark = "CANARY=" + server.data
+        self.company = None
+
+    def call(self, method, path, body=None, headers=None):
+        """Scenes go on after a refusal (the fault may have made it), not after a death."""
+        return self.server.call(method, path, body, headers)
+
+    def until(self, done, deadline=8):
+        """False when it did not come about: with a fault in the way that is no surprise."""
+        end = time.monotonic() + deadline
+        while not done():
+            if not self.server.alive():
+                raise Died("while waiting")
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def at_rest(self):
+        return not unrest(self.server, self.mark)
+
+    def make(self, path, body, listing=None):
+        """The thing, also if the fault came after the commit and denied it."""
+        for _ in range(3):
+            status, answer = self.call("POST", path, body)
+            if status in (200, 201):
+                return answer
+            status, every = self.call("GET", listing or path)
+            for thing in every if status == 200 else []:
+                if thing["name"] == body["name"]:
+                    return thing
+        raise AssertionError(f"POST {path} {body} keeps failing: {answer}")
+
+    def ensure_company(self):
+        if not self.company:
+            self.company = self.make("/api/companies", {"name": "world"})["id"]
+
+    def of_company(self, what):
+        return f"/api/companies/{self.company}/{what}"
+
+    def environment(self, name, metadata=None, **config):
+        body = {"name": name, "driver": "sandbox",
+                "config": dict({"provider": "fake", "image": "x"}, **config)}
+        if metadata:
+            body["metadata"] = metadata
+        return self.make(self.of_company("environments"), body)["id"]
+
+    def local(self):
+        return next(e["id"] for e in self.call("GET", self.of_company("environments"))[1]
+                    if e["driver"] == "local")
+
+    def run(self, *command, **more):
+        body = dict({"command": command, "env": {"CANARY": self.server.data}}, **more)
+        status, answer = self.call("POST", self.of_company("runs"), body)
+        return answer["id"] if status == 201 else None
+
+    def await_run(self, run):
+        return run and self.until(lambda: self.server.query(
+            "SELECT 1 FROM runs r WHERE id = ? AND finished_at IS NOT NULL AND NOT EXISTS"
+            " (SELECT 1 FROM leases WHERE run_id = r.id AND status = 'active')", run))
+
+    def await_running(self, count):
+        return self.until(lambda: len(self.server.query(
+            "SELECT id FROM runs WHERE process_pid IS NOT NULL AND status = 'running'")) >= count)
+
+    def lease(self, environment, key=None, **body):
+        status, answer = self.call("POST", f"/api/environments/{environment}/leases", body,
+                                   {"Idempotency-Key": key} if key else None)
+        return answer if status in (200, 201) else None
+
+    def exec(self, lease, *command, key=None):
+        if lease:
+            self.call("POST", f"/api/environment-leases/{lease['id']}/exec?stream=0",
+                      {"command": command, "generation": lease["generation"],
+                       "env": {"CANARY": self.server.data}},
+                      {"Idempotency-Key": key} if key else None)
+
+    def release(self, lease, **body):
+        if lease:
+            self.call("POST", f"/api/environment-leases/{lease['id']}/release", body)
+
+    def give_back(self):
+        """What is still held or running, so that rest is possible."""
+        for (run,) in self.server.query("SELECT id FROM runs WHERE finished_at IS NULL"):
+            self.call("POST", f"/api/runs/{run}/cancel", {})
+        for (lease,) in self.server.query(
+                "SELECT id FROM leases WHERE status = 'active' AND run_id IS NULL"):
+            self.call("POST", f"/api/environment-leases/{lease}/release", {})
+
+
+def records(w):
+    for path, body in (("agents", {"name": "a"}), ("projects", {"name": "p"})):
+        w.make(w.of_company(path), body)
+    w.call("POST", w.of_company("issues"), {"title": "i"})
+    spare = w.environment("spare")
+    w.call("PATCH", f"/api/environments/{spare}", {"description": "changed"})
+    w.call("POST", f"/api/environments/{spare}/probe", {})
+    w.call("DELETE", f"/api/environments/{spare}")
+
+
+def beats(w):
+    w.until(lambda: w.server.query("SELECT 1 FROM nodes WHERE heartbeat_at > started_at"))
+
+
+def run_here(w):
+    w.await_run(w.run("sh", "-c", "echo out; echo err >&2"))
+
+
+def run_in_place(w):
+    agent = w.make(w.of_company("agents"), {"name": "a"})
+    w.await_run(w.run("sh", "-c", "echo in place", environmentId=w.environment("plain"),
+                      agentId=agent["id"]))
+
+
+def fail_and_retry(w):
+    failed = w.run("false")
+    w.await_run(failed)
+    if failed:
+        status, retry = w.call("POST", f"/api/runs/{failed}/retry", {})
+        if status in (200, 201):
+            w.await_run(retry["id"])
+
+
+def cancel_and_time_out(w):
+    late = w.run("sleep", "600", timeoutMs=50)
+    cancelled = w.run("sleep", "600", environmentId=w.environment("plain"))
+    if cancelled:
+        w.await_running(1)
+        w.call("POST", f"/api/runs/{cancelled}/cancel", {})
+    w.await_run(cancelled)
+    w.await_run(late)
+
+
+def wait_in_queue(w):
+    single = w.environment("single", metadata={"maxLeases": 1})
+    first, second = (w.run("sleep", "0.1", environmentId=single) for _ in range(2))
+    w.await_run(first)
+    w.await_run(second)
+
+
+def without_local_environment(w):
+    w.server.edit("DELETE FROM environments WHERE driver = 'local'")
+
+
+def in_workspace_before(w):
+    project = w.make(w.of_company("projects"), {"name": "p"})["id"]
+    w.server.edit(
+        "INSERT INTO execution_workspaces (id, company_id, project_id, mode, strategy_type, name,"
+        " cwd, last_used_at, opened_at, created_at, updated_at) VALUES"
+        f" ('00000000-0000-4000-8000-000000000001', '{w.company}', '{project}', 'shared_workspace',"
+        f" 'project_primary', 'w', '{w.server.data}', 1, 1, 1, 1)")
+
+
+def in_workspace(w):
+    w.await_run(w.run("true", executionWorkspaceId="00000000-0000-4000-8000-000000000001"))
+
+
+def lease_by_hand(w):
+    plain = w.environment("plain")
+    held = w.lease(plain, key="k1")
+    w.lease(plain, key="k1")
+    if held:
+        w.call("POST", f"/api/environment-leases/{held['id']}/renew",
+               {"generation": held["generation"], "ttlSeconds": 60})
+    w.exec(held, "sh", "-c", "echo x", key="e1")
+    w.release(held)
+
+
+def refused_with_key(w):
+    refusing = w.environment("refusing", faults={"acquire": {"fail": 1}})
+    w.lease(refusing, key="k")
+    w.release(w.lease(refusing, key="k"))
+
+
+def expire(w):
+    w.lease(w.environment("plain"), ttlSeconds=1)
+    w.until(w.at_rest)
+
+
+def idle(w):
+    """A busy place is touched by the sweep, then nobody uses it any more."""
+    held = w.lease(w.environment("plain"), idleSeconds=1)
+    w.exec(held, "sleep", "0.5")
+    w.until(w.at_rest)
+
+
+def retain(w):
+    kept = w.lease(w.environment("plain"), policy="retain_on_failure", retainSeconds=1)
+    w.exec(kept, "sleep", "0.01")
+    w.release(kept, status="failed")
+    w.until(lambda: not w.server.query("SELECT 1 FROM places WHERE state = 'retained'"))
+    w.until(w.at_rest)
+
+
+def reuse(w):
+    again = w.environment("again", reuseLease=True)
+    for _ in range(2):
+        w.release(w.lease(again))
+    # A changed config does not fit the free place any more: it is replaced.
+    w.call("PATCH", f"/api/environments/{again}", {"config": {"image": "y"}})
+    w.release(w.lease(again))
+
+
+def resume_in_vain(w):
+    lost = w.environment("lost", reuseLease=True, faults={"resume": {"fail": 1}})
+    for _ in range(2):
+        w.release(w.lease(lost))
+
+
+def stubborn_release(w):
+    w.release(w.lease(w.environment("stubborn", faults={"release": {"fail": 2}})))
+    w.until(w.at_rest)
+
+
+def archive(w):
+    """The free place of an environment that is archived goes."""
+    again = w.environment("again", reuseLease=True)
+    w.release(w.lease(again))
+    w.call("PATCH", f"/api/environments/{again}", {"status": "archived"})
+    w.until(lambda: not w.server.query("SELECT 1 FROM places WHERE state = 'free'"))
+    w.until(w.at_rest)
+
+
+def vanish(w):
+    """The provider loses what somebody holds."""
+    w.lease(w.environment("vanishing", faults={"acquire": {"lose": 1}}))
+    w.until(w.at_rest)
+
+
+def forget_rows(w):
+    w.server.edit("DELETE FROM leases", "DELETE FROM places")
+
+
+def unexplained(w):
+    """An object that no row explains, seen twice by a server that runs."""
+    held = w.lease(w.environment("plain"))
+    if held:
+        forget_rows(w)
+    w.until(w.at_rest)
+
+
+def grant_fails(w):
+    w.lease(w.environment("clinging", faults={"destroy": {"fail": 1}}))
+    w.until(w.at_rest)
+
+
+def hold(w):
+    w.lease(w.environment("plain"))
+
+
+def hold_here(w):
+    w.lease(w.local())
+
+
+def hold_and_release(w):
+    w.release(w.lease(w.environment("again", reuseLease=True)))
+
+
+def resume_again(w):
+    again = w.environment("again", reuseLease=True)
+    for _ in range(2):
+        w.release(w.lease(again))
+
+
+def rest(w):
+    w.give_back()
+    w.until(w.at_rest)
+
+
+def leave_work(w):
+    w.run("sleep", "600", environmentId=w.environment("plain"))
+    w.run("sleep", "600")
+    w.lease(w.environment("again", reuseLease=True))
+    w.await_running(2)
+
+
+def take_up(w):
+    """The lost runs are tried once more."""
+    w.until(lambda: not w.server.query("SELECT id FROM runs WHERE status = 'queued'"))
+    rest(w)
+
+
+def reboot(w):
+    w.server.edit("UPDATE places SET boot_id = 'before the reboot'")
+
+
+def other_node(w):
+    for table in ("places", "leases", "runs"):
+        w.server.edit(f"UPDATE {table} SET node_id = '00000000-0000-4000-8000-00000000dead'")
+
+
+def upkeep(w):
+    w.await_run(w.run("true", environmentId=w.environment("plain")))
+    w.release(w.lease(w.environment("plain"), key="k"))
+    w.call("POST", "/api/backup", {})
+    w.call("POST", "/api/prune", {"olderThanSeconds": 0})
+
+
+class Scene:
+    def __init__(self, act, before=None, offline=None, faults="", before_faults="", name=None):
+        self.act, self.before, self.offline = act, before, offline
+        self.faults, self.before_faults = faults, before_faults
+        self.name = name or act.__name__
+
+    def prepare(self, w):
+        if not self.before:
+            return
+        assert w.server.start(self.before_faults), w.server.tail()
+        w.ensure_company()
+        try:
+            self.before(w)
+        except Died:
+            w.server.await_end(5)
+        w.server.kill()
+        if self.offline:
+            self.offline(w)
+
+    def play(self, w):
+        w.ensure_company()
+        self.act(w)
+
+
+SCENES = [Scene(act) for act in (
+    records, beats, run_here, run_in_place, fail_and_retry, cancel_and_time_out, wait_in_queue,
+    lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain, stubborn_release,
+    archive, vanish, unexplained, upkeep)] + [
+    Scene(run_here, hold, without_local_environment, name="run_without_local"),
+    Scene(in_workspace, in_workspace_before),
+    Scene(grant_fails, faults="db.lease.grant.before@1:error"),
+    Scene(grant_fails, faults="db.lease.grant.before@1:error,db.lease.orphan.before@1:error",
+          name="grant_and_orphan_fail"),
+    Scene(stubborn_release, faults="db.lease.cleaned.before@1:error", name="cleaned_in_vain"),
+    Scene(rest, grant_fails, name="spool_at_start",
+          before_faults="db.lease.grant.before@1:error,db.lease.orphan.before:error,"
+          "db.lease.unspool.before:kill"),
+    Scene(rest, hold, name="acquire_interrupted", before_faults="driver.acquire.after:kill"),
+    Scene(rest, resume_again, name="resume_interrupted", before_faults="driver.resume.after:kill"),
+    Scene(rest, hold_and_release, name="release_interrupted",
+          before_faults="driver.release.before:kill"),
+    Scene(rest, hold, forget_rows, name="unexplained_at_start"),
+    Scene(rest, hold_here, reboot, name="rebooted"),
+    Scene(rest, leave_work, other_node, name="dead_node"),
+    Scene(take_up, leave_work, name="crash"),
+]
