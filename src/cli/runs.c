@@ -47,7 +47,7 @@ static int logs_verb(struct cli *cli, const struct args *args)
 
 	if (!args_int(args, "since", 0, INT64_MAX, &f.since))
 		return EXIT_USAGE;
-	if (api_connect(cli, false, &f.api, &err) < 0 || follow_run(&f, &err) < 0)
+	if (api_connect(cli, true, &f.api, &err) < 0 || follow_run(&f, &err) < 0)
 		code = cli_fail(cli, &err, 1);
 	json_decref(f.run);
 	api_close(f.api);

@@ -1,5 +1,7 @@
 #include "lease_fixture.h"
 
+#include "../executor.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,7 +32,8 @@ static int open_directory(struct yard *y, const char *name, char **path)
 void yard_start(struct yard *y)
 {
 	assert_done(y->r, node_register(y->db, y->r->clock, y->r->dirfd, &y->node, y->err));
-	assert_done(y->r, executor_new(&y->system, y->node.id, &y->executor, y->err));
+	assert_done(y->r, test_executor_new(&y->system, y->node.id, y->node.boot_epoch, y->r->dir,
+					    &y->executor, y->err));
 
 	struct provider_host_options providers = {
 		.state_dirfd = y->providers_fd,

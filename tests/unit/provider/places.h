@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "provider/provider.h"
+#include "../executor.h"
 
 #define LEASE_1 "11111111-1111-4111-8111-111111111111"
 #define LEASE_2 "22222222-2222-4222-8222-222222222222"
@@ -62,7 +63,8 @@ static inline int places_setup_with(void **state, bool allow_fake)
 	assert_int_equal(dir_open(AT_FDCWD, p->dir, &p->dirfd, NULL), 0);
 	p->allow_fake = allow_fake;
 	clock_init_system(&p->clock);
-	assert_int_equal(executor_new(&p->clock, "test-places", &p->executor, NULL), 0);
+	assert_int_equal(test_executor_new(&p->clock, "test-places", 1, p->dir, &p->executor, NULL),
+			 0);
 	places_start(p);
 	*state = p;
 	return 0;

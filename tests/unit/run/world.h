@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "run/run.h"
 #include "run/service.h"
+#include "../executor.h"
 
 struct world {
 	char dir[64];
@@ -65,7 +66,8 @@ static inline void world_open(struct world *w)
 	snprintf(home, sizeof(home), "%s/home", w->dir);
 	assert_ok(db_open(&w->db, &(struct db_options){ .path = database }, err));
 	assert_ok(node_register(w->db, &w->clock, w->dirfd, &w->node, err));
-	assert_ok(executor_new(&w->clock, w->node.id, &w->executor, err));
+	assert_ok(test_executor_new(&w->clock, w->node.id, w->node.boot_epoch, w->dir, &w->executor,
+				    err));
 	assert_ok(provider_host_new(&(struct provider_host_options){ .state_dirfd = w->providers_fd,
 								     .state_path = providers,
 								     .allow_fake = true,
