@@ -73,7 +73,7 @@ static struct exec *admit(struct executor *executor, const struct exec_spec *spe
 	exec->log = spec->log;
 	exec->kill_reason = NOT_STOPPED;
 	exec->started_mono = exec->acked_ms = channel_now();
-	exec->taken = exec->acked = (uint64_t)runlog_end(spec->log);
+	exec->taken = (uint64_t)runlog_end(spec->log);
 	if (!exec_wire_id(spec->exec_id, exec->wire_id)) {
 		error_set(err, ERR_VALIDATION, "an exec id is a uuid");
 		exec_unref(exec);
@@ -131,7 +131,7 @@ static int take_started(struct exec *exec, const struct wire_exec_started *m, st
 
 	/* A new exec's output begins with it, whatever its log held before. */
 	if (!m->existing)
-		exec->taken = exec->acked = 0;
+		exec->taken = 0;
 	exec->pid = (pid_t)m->pid;
 	pthread_mutex_lock(&exec->lock);
 	rc = exec_input_resume(exec, m);
@@ -362,15 +362,15 @@ static void acknowledge(struct exec *exec)
 
 	if (exec->owed < PORTION && now - exec->acked_ms < ACK_EVERY_MS)
 		return;
-	/* One that gets lost is made up for by the next: the offset is cumulative. */
+	/* Whatever kept it from being said, a new attachment says it all again, and gives credit.
+	 */
 	if (SAY_GUARDED("channel.ack",
 			stream_acknowledge(exec->stream, exec->taken, exec->owed, &err),
 			&err) < 0) {
 		log_debug("exec %s: %s", exec->id, err.message);
-		if (err.code == ERR_FAULT)
-			return;
+		link_close(stream_link(exec->stream));
+		return;
 	}
-	exec->acked = exec->taken;
 	exec->acked_ms = now;
 	exec->owed = 0;
 }

@@ -74,10 +74,9 @@ struct exec {
 	bool waited; /* under the executor's lock */
 
 	/* Of the thread that starts or waits. */
-	uint64_t taken; /* offset of the next byte of output */
-	uint64_t acked; /* what the relay was told */
-	int64_t acked_ms;
-	uint32_t owed; /* credit to give back */
+	uint64_t taken;   /* offset of the next byte of output */
+	int64_t acked_ms; /* when the relay was last told what is stored */
+	uint32_t owed;    /* credit to give back */
 	uint64_t channel_end[WIRE_CHANNELS];
 	struct item *backlog; /* what came with the answer to the start */
 	struct exec_result result;
