@@ -17,7 +17,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/path.h"
-#include "base/spawn.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_LOOK_MS 500
@@ -26,8 +25,6 @@
 #define RETENTION_MS ((int64_t)30 * 86400 * 1000)
 #define HTTP_STOP_MS 5000
 #define RUNS_STOP_MS 15000
-#define STRAYS_AT_ONCE 256
-#define STRAY_ROUNDS 20
 #define DRAIN_MS ((int64_t)24 * 3600 * 1000)
 
 /*
@@ -90,8 +87,15 @@ static int open_places(struct server *server, struct error *err)
 {
 	_cleanup_close_ int providers = -1, spool = -1, home = -1;
 	_cleanup_free_ char *providers_path = path_join(server->data_path, "providers");
+	_cleanup_free_ char *keeper_path = path_join(server->data_path, "keeper");
+	const struct executor_options executor_options = {
+		.clock = &server->clock,
+		.owner = server->node.id,
+		.boot_epoch = server->node.boot_epoch,
+		.runtime_path = keeper_path,
+	};
 
-	if (executor_new(&server->clock, server->node.id, &server->executor, err) < 0 ||
+	if (executor_new(&executor_options, &server->executor, err) < 0 ||
 	    open_dir(server, "providers", &providers, err) < 0 ||
 	    open_dir(server, "spool", &spool, err) < 0 || open_dir(server, "home", &home, err) < 0)
 		return -1;
@@ -160,26 +164,6 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 	return runs_new(&run_options, &server->runs, err);
 }
 
-/*
- * Commands of operators' leases, which no row knows: their output went to the server that died, and
- * nothing could take it up.
- */
-static void end_strays(struct server *server)
-{
-	pid_t pids[STRAYS_AT_ONCE];
-	size_t found = executor_strays(server->executor, pids, ARRAY_SIZE(pids));
-
-	for (int round = 0; found && round < STRAY_ROUNDS; round++) {
-		log_info("ending %zu processes of an earlier server", found);
-		for (size_t i = 0; i < MIN_OF(found, ARRAY_SIZE(pids)); i++)
-			exec_reap_leftover(server->node.id, NULL, pids[i],
-					   process_start_time(pids[i]));
-		found = executor_strays(server->executor, pids, ARRAY_SIZE(pids));
-	}
-	if (found)
-		log_warn("%zu processes of an earlier server would not end", found);
-}
-
 /* What an earlier server began is settled before anything new is taken on. */
 static int recover(struct server *server, struct error *err)
 {
@@ -187,7 +171,8 @@ static int recover(struct server *server, struct error *err)
 		return error_wrap(err, "recovering leases");
 	if (runs_recover(server->runs, err) < 0)
 		return error_wrap(err, "recovering runs");
-	end_strays(server);
+	if (execs_recover(server->execs, err) < 0)
+		return error_wrap(err, "recovering execs");
 	return leases_start(server->leases, err);
 }
 
@@ -267,10 +252,10 @@ static void stop(struct server *server)
 	if (server->listening)
 		unlink(server->socket_path);
 	server->listening = false;
-	if (server->execs)
-		execs_stop(server->execs);
 	if (server->runs)
 		runs_stop(server->runs, drain, drain ? DRAIN_MS : RUNS_STOP_MS);
+	if (server->execs)
+		execs_stop(server->execs);
 	if (server->leases)
 		leases_stop(server->leases);
 	upkeep_stop(server);
