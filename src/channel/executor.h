@@ -21,6 +21,8 @@
 #define MARK_OWNER "BERTH_OWNER"
 #define EXECUTOR_BUCKETS 256
 #define NOT_STOPPED (-1)
+/* Unread output of one exec in this process; topped up in portions. */
+#define EXEC_WINDOW (1u << 20)
 
 struct open_place {
 	struct open_place *next; /* in its bucket */
@@ -143,6 +145,11 @@ void *mender_main(void *executor);
 /* exec.c */
 struct exec *exec_find_locked(struct executor *executor, const char *exec_id);
 void exec_unref(struct exec *exec);
+
+/* output.c: takes the items. 1: one was the exit, the result is filled. -1: the link is to blame
+ * and down, or the server is going. */
+int exec_take(struct exec *exec, struct item *items, struct error *err);
+bool exec_is_detached(struct exec *exec);
 
 /* environment.c */
 char **exec_default_environment(void);
