@@ -1,9 +1,9 @@
 /*
  * One command in a leased place. The answer is a stream of events from the first byte on; the
- * command itself runs on (execs.h), whoever listens.
+ * command itself runs on (execs.h), whoever listens, unless it was asked to end with its listener.
  */
 #include "api/events.h"
-#include "api/execs.h"
+#include "api/exec_view.h"
 #include "api/resource.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -13,12 +13,9 @@
 #define CAPTURE_MAX ((size_t)1 << 20) /* of each stream, for ?stream=0 */
 #define ENV_MAX 1000
 
-/* Somebody following an exec: live, or from what was kept of it. */
+/* Somebody following an exec from its start. */
 struct listener {
-	struct execs *execs;
-	char id[ID_SIZE];
-	struct live_exec *live;       /* NULL: it has ended */
-	struct runlog_reader *reader; /* NULL: its output is gone */
+	struct exec_view view;
 	struct event_writer events;
 	bool ended;
 };
@@ -29,10 +26,14 @@ static void listener_free(void *arg)
 
 	if (!listener)
 		return;
-	if (listener->reader)
-		runlog_reader_close(listener->reader);
-	if (listener->live)
-		live_exec_unref(listener->live);
+
+	struct server *server = listener->view.server;
+
+	/* A server that stops leaves its commands behind; a client that goes may not want to. */
+	if (!listener->ended && listener->view.live &&
+	    live_exec_dies_when_left(listener->view.live) && !http_is_stopping(server->http))
+		executor_cancel(server->executor, listener->view.id, EXEC_CANCELLED);
+	exec_view_close(&listener->view);
 	event_writer_clear(&listener->events);
 	free(listener);
 }
@@ -48,15 +49,9 @@ static int listen_to(struct server *server, const char *id, struct live_exec *li
 		     struct listener **out, struct error *err)
 {
 	struct listener *listener = xcalloc(1, sizeof(*listener));
-	_cleanup_error_ struct error why = { 0 };
 
-	listener->execs = server->execs;
-	listener->live = live;
-	id_copy(listener->id, id);
-	if (execs_read(server->execs, live, id, &listener->reader, &why) < 0 &&
-	    why.code != ERR_NOT_FOUND) {
-		error_move(err, &why);
-		listener_free(listener);
+	if (exec_view_new(server, id, live, &listener->view, err) < 0) {
+		free(listener);
 		return -1;
 	}
 	*out = listener;
@@ -68,32 +63,20 @@ static int next_chunk(struct listener *listener, struct http_connection *connect
 		      struct runlog_chunk *chunk)
 {
 	_cleanup_error_ struct error err = { 0 };
+	struct exec_view *view = &listener->view;
 
-	while (listener->reader) {
-		int event = runlog_reader_event(listener->reader);
-
-		latch_clear(event);
-
-		int r = runlog_read(listener->reader, CHUNK, chunk, &err);
+	for (;;) {
+		int r = exec_view_read(view, CHUNK, chunk, &err);
 
 		if (r < 0)
-			log_warn("exec %s: %s", listener->id, err.message);
+			log_warn("exec %s: %s", view->id, err.message);
 		if (r != 0)
 			return r;
-		if (!runlog_is_live(listener->reader))
+		if (!exec_view_is_live(view))
 			return 0;
-		if (stream_wait(connection, event, -1) == STREAM_GONE)
+		if (stream_wait(connection, exec_view_event(view), -1) == STREAM_GONE)
 			return -1;
 	}
-	return 0;
-}
-
-static int outcome_of(struct listener *listener, struct exec_outcome *outcome, struct error *err)
-{
-	if (!listener->live)
-		return execs_recall(listener->execs, listener->id, outcome, err);
-	live_exec_outcome(listener->live, outcome);
-	return 0;
 }
 
 static void write_start(struct listener *listener)
@@ -101,7 +84,7 @@ static void write_start(struct listener *listener)
 	json_t *event = json_object();
 
 	json_put_str(event, "type", "start");
-	json_put_str(event, "execId", listener->id);
+	json_put_str(event, "execId", listener->view.id);
 	event_line(&listener->events, event);
 }
 
@@ -112,8 +95,8 @@ static int write_exit(struct listener *listener)
 	json_t *event;
 
 	event_flush(&listener->events);
-	if (outcome_of(listener, &outcome, &err) < 0) {
-		log_warn("exec %s: %s", listener->id, err.message);
+	if (exec_view_outcome(&listener->view, &outcome, &err) < 0) {
+		log_warn("exec %s: %s", listener->view.id, err.message);
 		return -1;
 	}
 	event = json_object();
@@ -200,12 +183,13 @@ static int answer_whole(struct listener *listener, struct request *request,
 	if (r < 0)
 		return error_set(err, ERR_CANCELLED,
 				 "the client went away or the output broke off");
-	if (outcome_of(listener, &outcome, err) < 0)
+	if (exec_view_outcome(&listener->view, &outcome, err) < 0)
 		return -1;
+	listener->ended = true;
 
 	json_t *json = json_object();
 
-	json_put_str(json, "execId", listener->id);
+	json_put_str(json, "execId", listener->view.id);
 	exec_outcome_put(json, &outcome);
 	capture_put(json, "stdout", &out);
 	capture_put(json, "stderr", &errors);
@@ -217,7 +201,8 @@ static int answer_whole(struct listener *listener, struct request *request,
 struct order {
 	char **argv, **env;
 	struct buf input;
-	bool has_input;
+	bool has_input, has_terminal;
+	struct exec_terminal terminal;
 };
 
 static void order_clear(struct order *order)
@@ -241,6 +226,16 @@ static int read_env(const json_t *env, char ***out, struct error *err)
 	return 0;
 }
 
+static void read_terminal(const json_t *tty, struct order *order)
+{
+	order->has_terminal = tty != NULL;
+	order->terminal = (struct exec_terminal){
+		.rows = (uint16_t)json_int(tty, "rows", 24),
+		.cols = (uint16_t)json_int(tty, "cols", 80),
+		.term = json_str(tty, "term"),
+	};
+}
+
 /* What the table of fields cannot say, and the command in the form exec.h wants. */
 static int read_order(const json_t *body, struct order *order, struct error *err)
 {
@@ -254,6 +249,7 @@ static int read_order(const json_t *body, struct order *order, struct error *err
 		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
 	if (read_env(json_object_at(body, "env"), &order->env, err) < 0)
 		return -1;
+	read_terminal(json_object_at(body, "tty"), order);
 	order->has_input = input != NULL;
 	if (!input)
 		return 0;
@@ -284,12 +280,23 @@ static int start(struct server *server, struct request *request, const char *id,
 		.argv = order.argv,
 		.env = order.env,
 		.cwd = json_str(body, "cwd"),
+		.user = json_str(body, "user"),
 		.stdin_data = order.has_input ? buf_str(&order.input) : NULL,
 		.stdin_len = order.input.len,
+		/* Without somebody who types a terminal would be at its end at once. */
+		.stdin_stream = order.has_terminal || json_bool(body, "stdinStream", false),
+		.terminal = order.has_terminal ? &order.terminal : NULL,
 		.timeout_ms = json_int(body, "timeoutMs", 0),
 	};
+	const struct exec_order wanted = {
+		.place = &place,
+		.lease_id = lease.id,
+		.spec = &spec,
+		.kept = kept,
+		.kill_when_left = str_equal(json_str(body, "onDisconnect"), "kill"),
+	};
 
-	return execs_start(server->execs, &place, &spec, kept, live, err);
+	return execs_start(server->execs, &wanted, live, err);
 }
 
 /* The exec a key stands for, going or ended. */
@@ -366,6 +373,12 @@ static int run(void *arg, struct request *request, struct response *response, st
 
 	if (r < 0)
 		return -1;
+	if (request_query_flag(request, "detach", false)) {
+		/* Nobody was there to go away yet: from now on a terminal may come and go. */
+		listener->ended = true;
+		return answer(response, 201,
+			      execs_describe(listener->view.server->execs, listener->view.id, err));
+	}
 	if (!request_query_flag(request, "stream", true))
 		return answer_whole(listener, request, response, err);
 	write_start(listener);
@@ -376,6 +389,17 @@ static int run(void *arg, struct request *request, struct response *response, st
 	return 0;
 }
 
+static const struct field TTY_FIELDS[] = {
+	{ .name = "rows", .type = FIELD_INT, .min = 1, .max = 65535, .summary = "24 unless given" },
+	{ .name = "cols", .type = FIELD_INT, .min = 1, .max = 65535, .summary = "80 unless given" },
+	{ .name = "term",
+	  .type = FIELD_STRING,
+	  .min = 1,
+	  .max = 64,
+	  .summary = "TERM of the command; xterm-256color unless given" },
+	{ 0 },
+};
+static const char *const DISCONNECTS[] = { "keep", "kill", NULL };
 static const char *const ENCODINGS[] = { "utf8", "base64", NULL };
 static const struct field EXEC_FIELDS[] = {
 	{ .name = "command",
@@ -403,6 +427,25 @@ static const struct field EXEC_FIELDS[] = {
 	  .type = FIELD_STRING,
 	  .one_of = ENCODINGS,
 	  .summary = "utf8 unless given" },
+	{ .name = "stdinStream",
+	  .type = FIELD_BOOL,
+	  .summary =
+		  "Standard input goes on with POST /api/execs/:id/stdin until its end is said" },
+	{ .name = "tty",
+	  .type = FIELD_OBJECT,
+	  .flags = FIELD_NULLABLE,
+	  .fields = TTY_FIELDS,
+	  .summary = "A terminal instead of pipes; see /api/execs/:id/terminal" },
+	{ .name = "onDisconnect",
+	  .type = FIELD_STRING,
+	  .one_of = DISCONNECTS,
+	  .summary = "keep (unless given): it runs on when this client goes away; kill: it ends" },
+	{ .name = "user",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_NULLABLE,
+	  .min = 1,
+	  .max = 64,
+	  .summary = "A user of the place; its own unless given" },
 	{ .name = "timeoutMs",
 	  .type = FIELD_INT,
 	  .flags = FIELD_NULLABLE,
@@ -420,12 +463,15 @@ static const struct field QUERY[] = {
 	{ .name = "stream",
 	  .type = FIELD_BOOL,
 	  .summary = "0: one object at the end, with at most 1 MiB of each stream" },
+	{ .name = "detach",
+	  .type = FIELD_BOOL,
+	  .summary = "1: the exec as it started, at once; its output is at /api/execs/:id/output" },
 	{ 0 },
 };
 
 const struct route EXEC_ROUTES[] = {
 	{ HTTP_POST, "/api/environment-leases/:id/exec", "company",
-	  ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM, EXEC_FIELDS, QUERY, run,
-	  "Runs a command in the leased place" },
+	  ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM, EXEC_FIELDS, .query = QUERY, .run = run,
+	  .summary = "Runs a command in the leased place" },
 	{ 0 },
 };

@@ -1,25 +1,32 @@
 #include "api/execs.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/stat.h>
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
 
-#define MAX_RUNNING 512
+#define MAX_RUNNING 1024
 #define STACK_BYTES ((size_t)256 << 10)
-#define RECORD_BYTES ((size_t)8 << 10)
-/* TERM, grace, KILL, and the last of the output. */
 #define STOP_MS 30000
+#define RECENT_EXECS 1024
+#define RECENT_BYTES ((int64_t)1 << 30)
+#define RECENT_MS ((int64_t)3600 * 1000)
+#define COMMAND_BYTES 2048 /* of it in a record: it is for people */
+
+enum { KEPT, RECENT, SHELVES };
+
+/* Ended, without a key, and still to be had. */
+struct recent {
+	char id[ID_SIZE];
+	int64_t ended_ms, bytes;
+};
 
 struct execs {
 	const struct drivers *drivers;
 	struct executor *executor;
 	struct clock *clock;
-	int dirfd;
-	struct runlog_store *kept_logs, *scratch_logs;
+	struct shelf shelf[SHELVES];
 	size_t max_running;
 
 	pthread_mutex_t lock; /* a leaf */
@@ -27,30 +34,26 @@ struct execs {
 	struct live_exec *list; /* those whose command has not ended */
 	size_t running;
 	bool stopping;
+	struct exec_seat *seats;
+	struct recent recent[RECENT_EXECS]; /* a ring, oldest at first_recent */
+	size_t first_recent, recent_count;
+	int64_t recent_bytes;
 };
 
 struct live_exec {
 	struct execs *execs;
 	struct live_exec *next;
 	char id[ID_SIZE];
-	bool kept;
+	struct shelf *shelf;
+	bool kill_when_left;
+	bool adopting; /* its command was started by an earlier server */
+	json_t *record;
 	struct exec *exec;
 	struct runlog *log;
 
 	int refs; /* these under execs->lock */
 	struct exec_outcome outcome;
 };
-
-static int open_logs(struct execs *execs, const char *name, int64_t log_bytes,
-		     struct runlog_store **store, struct error *err)
-{
-	_cleanup_close_ int fd = -1;
-
-	if (dir_make(execs->dirfd, name, 0700, err) < 0 ||
-	    dir_open(execs->dirfd, name, &fd, err) < 0)
-		return -1;
-	return runlog_store_open(fd, log_bytes, store, err);
-}
 
 int execs_new(const struct execs_options *options, struct execs **out, struct error *err)
 {
@@ -61,19 +64,16 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 	execs->executor = options->executor;
 	execs->clock = options->clock;
 	execs->max_running = options->max_running ? options->max_running : MAX_RUNNING;
-	execs->dirfd = fcntl(options->dirfd, F_DUPFD_CLOEXEC, 3);
+	execs->shelf[KEPT] = execs->shelf[RECENT] = SHELF_NONE;
 	pthread_mutex_init(&execs->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&execs->ended, &attr);
 	pthread_condattr_destroy(&attr);
-	if (execs->dirfd < 0)
-		error_errno(err, errno, "cannot keep the directory of execs open");
-	/* Nobody can ask for the output of an earlier server's execs without a key. */
-	if (execs->dirfd < 0 || dir_remove_tree(execs->dirfd, "scratch", err) < 0 ||
-	    dir_make(execs->dirfd, "kept", 0700, err) < 0 ||
-	    open_logs(execs, "scratch", options->log_bytes, &execs->scratch_logs, err) < 0 ||
-	    open_logs(execs, "logs", options->log_bytes, &execs->kept_logs, err) < 0) {
+	if (shelf_open(&execs->shelf[KEPT], options->dirfd, "kept", "logs", options->log_bytes,
+		       true, err) < 0 ||
+	    shelf_open(&execs->shelf[RECENT], options->dirfd, "recent", "scratch",
+		       options->log_bytes, false, err) < 0) {
 		execs_free(execs);
 		return -1;
 	}
@@ -85,9 +85,8 @@ void execs_free(struct execs *execs)
 {
 	if (!execs)
 		return;
-	runlog_store_close(execs->kept_logs);
-	runlog_store_close(execs->scratch_logs);
-	close_fdp(&execs->dirfd);
+	shelf_close(&execs->shelf[KEPT]);
+	shelf_close(&execs->shelf[RECENT]);
 	pthread_cond_destroy(&execs->ended);
 	pthread_mutex_destroy(&execs->lock);
 	free(execs);
@@ -105,10 +104,9 @@ void execs_stop(struct execs *execs)
 {
 	int64_t deadline = clock_mono(execs->clock) + STOP_MS;
 
+	executor_detach(execs->executor);
 	pthread_mutex_lock(&execs->lock);
 	execs->stopping = true;
-	for (struct live_exec *live = execs->list; live; live = live->next)
-		executor_cancel(execs->executor, live->id, EXEC_CANCELLED);
 	while (execs->running && clock_mono(execs->clock) < deadline) {
 		struct timespec soon;
 
@@ -117,40 +115,11 @@ void execs_stop(struct execs *execs)
 		pthread_cond_timedwait(&execs->ended, &execs->lock, &soon);
 	}
 	if (execs->running)
-		log_error("%zu commands did not end", execs->running);
+		log_error("%zu commands could not be let go of", execs->running);
 	pthread_mutex_unlock(&execs->lock);
 }
 
-static struct runlog_store *logs_of(struct execs *execs, bool kept)
-{
-	return kept ? execs->kept_logs : execs->scratch_logs;
-}
-
-/* ---- the file of a kept exec ---- */
-
-static char *record_name(const char *id)
-{
-	return xasprintf("kept/%s", id);
-}
-
-static int record_write(struct execs *execs, const char *id, const json_t *record,
-			struct error *err)
-{
-	_cleanup_close_ int fd = -1;
-	_cleanup_free_ char *text = json_text(record);
-
-	if (dir_open(execs->dirfd, "kept", &fd, err) < 0)
-		return -1;
-	return file_replace(fd, id, text, strlen(text), 0600, err);
-}
-
-static int record_running(struct execs *execs, const char *id, struct error *err)
-{
-	_cleanup_json_ json_t *record = json_object();
-
-	json_put_str(record, "state", "running");
-	return record_write(execs, id, record, err);
-}
+/* ---- what is written down ---- */
 
 void exec_outcome_put(json_t *object, const struct exec_outcome *outcome)
 {
@@ -167,32 +136,96 @@ void exec_outcome_put(json_t *object, const struct exec_outcome *outcome)
 		json_put_str(object, "error", outcome->error);
 }
 
-static void record_ended(struct execs *execs, const char *id, const struct exec_outcome *outcome)
+static json_t *brief_command(char *const *argv)
+{
+	json_t *command = json_array();
+	size_t left = COMMAND_BYTES;
+
+	for (; *argv && left > 0; argv++) {
+		_cleanup_buf_ struct buf word = { 0 };
+
+		utf8_repair(&word, *argv, MIN_OF(strlen(*argv), left));
+		left -= MIN_OF(word.len + 1, left);
+		json_array_append_new(command, json_stringn(buf_str(&word), word.len));
+	}
+	return command;
+}
+
+static json_t *new_record(struct execs *execs, const struct exec_order *order)
+{
+	const struct exec_spec *spec = order->spec;
+	json_t *record = json_object(), *tty = NULL;
+
+	if (spec->terminal) {
+		tty = json_object();
+		json_put_int(tty, "rows", spec->terminal->rows);
+		json_put_int(tty, "cols", spec->terminal->cols);
+	}
+	json_put_str(record, "id", spec->exec_id);
+	json_put_str(record, "leaseId", order->lease_id);
+	json_put_str(record, "placeId", spec->place_id);
+	json_put_int(record, "generation", spec->generation);
+	json_put_new(record, "command", brief_command(spec->argv));
+	json_put_new(record, "tty", tty);
+	json_put_bool(record, "stdinStream", spec->stdin_stream);
+	json_put_str(record, "onDisconnect", order->kill_when_left ? "kill" : "keep");
+	json_put_time(record, "createdAt", clock_now(execs->clock));
+	json_put_str(record, "status", "running");
+	return record;
+}
+
+static void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
 {
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *record = json_object();
+	_cleanup_json_ json_t *record = json_copy(live->record);
 
-	json_put_str(record, "state", "ended");
+	json_put_str(record, "status", "ended");
+	json_put_time(record, "endedAt", clock_now(live->execs->clock));
 	exec_outcome_put(record, outcome);
-	if (record_write(execs, id, record, &err) < 0)
-		log_warn("the outcome of exec %s could not be kept: %s", id, err.message);
+	if (shelf_replace(live->shelf, live->id, record, &err) < 0)
+		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
+}
+
+static json_t *find_record(struct execs *execs, const char *id, struct shelf **shelf)
+{
+	json_t *record = NULL;
+
+	for (size_t i = 0; i < SHELVES && !record; i++) {
+		*shelf = &execs->shelf[i];
+		record = shelf_get(*shelf, id);
+	}
+	return record;
+}
+
+static int no_such_exec(const char *id, struct error *err)
+{
+	return error_set(err, ERR_NOT_FOUND, "there is no exec %.40s", id);
+}
+
+json_t *execs_describe(struct execs *execs, const char *id, struct error *err)
+{
+	struct live_exec *live = execs_find(execs, id);
+	struct shelf *shelf;
+	json_t *record = live ? json_deep_copy(live->record) : find_record(execs, id, &shelf);
+
+	if (live)
+		live_exec_unref(live);
+	if (!record)
+		no_such_exec(id, err);
+	return record;
 }
 
 int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outcome,
 		 struct error *err)
 {
-	_cleanup_buf_ struct buf text = { 0 };
-	_cleanup_free_ char *name = record_name(id);
-	_cleanup_json_ json_t *record = NULL;
+	struct shelf *shelf;
+	_cleanup_json_ json_t *record = find_record(execs, id, &shelf);
 
-	if (!id_is_valid(id) || file_read(execs->dirfd, name, &text, RECORD_BYTES, NULL) < 0)
-		return error_set(err, ERR_NOT_FOUND, "there is no exec %s", id);
-	record = json_parse(buf_str(&text), text.len, err);
 	if (!record)
-		return error_wrap(err, "the record of exec %s", id);
+		return no_such_exec(id, err);
 	*outcome =
 		(struct exec_outcome){ .result = { .exit_code = -1, .reason = EXEC_LEASE_LOST } };
-	if (!str_equal(json_str(record, "state"), "ended")) {
+	if (!str_equal(json_str(record, "status"), "ended")) {
 		snprintf(outcome->error, sizeof(outcome->error),
 			 "the server ended while the command ran");
 		return 0;
@@ -208,62 +241,102 @@ int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outco
 	return 0;
 }
 
-static int prune_one(struct execs *execs, DIR *dir, const char *name, int64_t before_ms,
-		     struct error *err)
+int execs_read(struct execs *execs, const char *id, int64_t since, struct runlog_reader **reader,
+	       struct error *err)
 {
-	struct stat st;
-	struct live_exec *live;
+	struct live_exec *live = execs_find(execs, id);
+	struct shelf *shelf = live ? live->shelf : NULL;
+	_cleanup_json_ json_t *record = live ? NULL : find_record(execs, id, &shelf);
 
-	if (!id_is_valid(name) || fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    (int64_t)st.st_mtim.tv_sec * 1000 >= before_ms)
-		return 0;
-	live = execs_find(execs, name);
-	if (live) {
+	if (live)
 		live_exec_unref(live);
-		return 0;
+	if (!live && !record)
+		return no_such_exec(id, err);
+	return runlog_reader_open(shelf->logs, id, since, reader, err);
+}
+
+/* ---- what is forgotten ---- */
+
+static bool take_oldest(struct execs *execs, int64_t now, struct recent *out)
+{
+	const struct recent *oldest = &execs->recent[execs->first_recent];
+
+	if (!execs->recent_count)
+		return false;
+	if (execs->recent_count < RECENT_EXECS && oldest->ended_ms > now - RECENT_MS &&
+	    (execs->recent_bytes <= RECENT_BYTES || execs->recent_count == 1))
+		return false;
+	*out = *oldest;
+	execs->recent_bytes -= out->bytes;
+	execs->first_recent = (execs->first_recent + 1) % RECENT_EXECS;
+	execs->recent_count--;
+	return true;
+}
+
+static void forget_recent(struct execs *execs)
+{
+	int64_t now = clock_now(execs->clock);
+
+	for (;;) {
+		_cleanup_error_ struct error err = { 0 };
+		struct recent old;
+
+		pthread_mutex_lock(&execs->lock);
+		bool some = take_oldest(execs, now, &old);
+		pthread_mutex_unlock(&execs->lock);
+		if (!some)
+			return;
+		if (shelf_remove(&execs->shelf[RECENT], old.id, &err) < 0)
+			log_warn("exec %s stays until the next start: %s", old.id, err.message);
 	}
-	/* The log first: a crash in between leaves the file, and the next time tries again. */
-	if (runlog_remove(execs->kept_logs, name, err) < 0)
-		return -1;
-	if (unlinkat(dirfd(dir), name, 0) < 0)
-		return error_errno(err, errno, "cannot remove the record of exec %s", name);
-	return 1;
+}
+
+static void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes)
+{
+	forget_recent(execs);
+	pthread_mutex_lock(&execs->lock);
+	if (execs->recent_count < RECENT_EXECS) {
+		struct recent *slot =
+			&execs->recent[(execs->first_recent + execs->recent_count) % RECENT_EXECS];
+
+		id_copy(slot->id, id);
+		slot->ended_ms = ended_ms;
+		slot->bytes = bytes;
+		execs->recent_count++;
+		execs->recent_bytes += bytes;
+	}
+	pthread_mutex_unlock(&execs->lock);
+}
+
+struct pruning {
+	struct execs *execs;
+	int64_t before_ms, removed;
+};
+
+static int prune_one(void *arg, const char *id, int64_t changed_ms, struct error *err)
+{
+	struct pruning *pruning = arg;
+	struct live_exec *live = execs_find(pruning->execs, id);
+
+	if (live)
+		live_exec_unref(live);
+	if (live || changed_ms >= pruning->before_ms)
+		return 0;
+	pruning->removed++;
+	return shelf_remove(&pruning->execs->shelf[KEPT], id, err);
 }
 
 int64_t execs_prune(struct execs *execs, int64_t before_ms, struct error *err)
 {
-	int64_t removed = 0;
-	int fd = -1, r = 0;
+	struct pruning pruning = { execs, before_ms, 0 };
 
-	if (dir_open(execs->dirfd, "kept", &fd, err) < 0)
+	forget_recent(execs);
+	if (shelf_each(&execs->shelf[KEPT], prune_one, &pruning, err) < 0)
 		return -1;
-
-	DIR *dir = fdopendir(fd);
-	struct dirent *entry;
-
-	if (!dir) {
-		close(fd);
-		return error_errno(err, errno, "cannot list the records of execs");
-	}
-	while (r >= 0 && (entry = readdir(dir))) {
-		r = prune_one(execs, dir, entry->d_name, before_ms, err);
-		removed += r > 0;
-	}
-	closedir(dir);
-	return r < 0 ? -1 : removed;
+	return pruning.removed;
 }
 
 /* ---- an exec that is going ---- */
-
-static void live_free(struct live_exec *live)
-{
-	_cleanup_error_ struct error err = { 0 };
-
-	if (!live->kept && runlog_remove(live->execs->scratch_logs, live->id, &err) < 0)
-		log_warn("the output of exec %s stays until the next start: %s", live->id,
-			 err.message);
-	free(live);
-}
 
 void live_exec_unref(struct live_exec *live)
 {
@@ -272,8 +345,10 @@ void live_exec_unref(struct live_exec *live)
 	pthread_mutex_lock(&execs->lock);
 	bool last = --live->refs == 0;
 	pthread_mutex_unlock(&execs->lock);
-	if (last)
-		live_free(live);
+	if (!last)
+		return;
+	json_decref(live->record);
+	free(live);
 }
 
 struct live_exec *execs_find(struct execs *execs, const char *id)
@@ -289,17 +364,16 @@ struct live_exec *execs_find(struct execs *execs, const char *id)
 	return live;
 }
 
+bool live_exec_dies_when_left(const struct live_exec *live)
+{
+	return live->kill_when_left;
+}
+
 void live_exec_outcome(struct live_exec *live, struct exec_outcome *outcome)
 {
 	pthread_mutex_lock(&live->execs->lock);
 	*outcome = live->outcome;
 	pthread_mutex_unlock(&live->execs->lock);
-}
-
-int execs_read(struct execs *execs, const struct live_exec *live, const char *id,
-	       struct runlog_reader **reader, struct error *err)
-{
-	return runlog_reader_open(logs_of(execs, !live || live->kept), id, 0, reader, err);
 }
 
 static int enlist(struct execs *execs, struct live_exec *live, struct error *err)
@@ -309,7 +383,7 @@ static int enlist(struct execs *execs, struct live_exec *live, struct error *err
 	pthread_mutex_lock(&execs->lock);
 	if (execs->stopping)
 		r = error_set(err, ERR_UNAVAILABLE, "the server is stopping");
-	else if (execs->running == execs->max_running)
+	else if (execs->running == execs->max_running && !live->adopting)
 		r = error_set(err, ERR_TOO_MANY, "%zu commands run already", execs->running);
 	if (r == 0) {
 		live->refs = 2; /* its thread and whoever asked for it */
@@ -341,23 +415,63 @@ static void leave(struct live_exec *live)
 
 /*
  * The outcome is there before the log closes, since closing tells the readers that it is; and the
- * exec stays on the list until its file has it, so that it is always found in one of the two.
+ * exec stays on the list until its record has it, so that it is always found in one of the two. A
+ * durable record is there before anybody hears of the end; the other costs nobody any time.
  */
+static void finish(struct live_exec *live, const struct exec_outcome *outcome)
+{
+	struct execs *execs = live->execs;
+	int64_t bytes = runlog_end(live->log);
+	_cleanup_error_ struct error err = { 0 };
+
+	if (live->shelf->durable)
+		record_ended(live, outcome);
+	pthread_mutex_lock(&execs->lock);
+	live->outcome = *outcome;
+	pthread_mutex_unlock(&execs->lock);
+	runlog_close(live->log);
+	if (!live->shelf->durable) {
+		record_ended(live, outcome);
+		remember_recent(execs, live->id, clock_now(execs->clock), bytes);
+	}
+	if (executor_forget(execs->executor, json_str(live->record, "placeId"),
+			    json_int(live->record, "generation", 0), live->id, &err) < 0)
+		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
+			  err.message);
+}
+
+static int take_up(struct live_exec *live, struct error *err)
+{
+	const struct exec_spec spec = {
+		.exec_id = live->id,
+		.place_id = json_str(live->record, "placeId"),
+		.generation = json_int(live->record, "generation", 0),
+		.log = live->log,
+		.keep_exit = true,
+	};
+
+	return exec_adopt(live->execs->executor, &spec, &live->exec, err);
+}
+
 static void *wait_for_end(void *arg)
 {
 	struct live_exec *live = arg;
-	struct execs *execs = live->execs;
-	struct exec_outcome outcome = { 0 };
+	struct exec_outcome outcome = { .result = { .exit_code = -1, .reason = EXEC_LEASE_LOST } };
 	_cleanup_error_ struct error err = { 0 };
 
-	if (exec_wait(live->exec, &outcome.result, &err) < 0)
+	if ((live->adopting && take_up(live, &err) < 0) ||
+	    exec_wait(live->exec, &outcome.result, &err) < 0) {
+		/* This server goes, the command stays: the record says "running" to the next one.
+		 */
+		if (err.code == ERR_UNAVAILABLE) {
+			runlog_close(live->log);
+			leave(live);
+			return NULL;
+		}
+		outcome.result = (struct exec_result){ .exit_code = -1, .reason = EXEC_LEASE_LOST };
 		snprintf(outcome.error, sizeof(outcome.error), "%.200s", err.message);
-	if (live->kept)
-		record_ended(execs, live->id, &outcome);
-	pthread_mutex_lock(&execs->lock);
-	live->outcome = outcome;
-	pthread_mutex_unlock(&execs->lock);
-	runlog_close(live->log);
+	}
+	finish(live, &outcome);
 	leave(live);
 	return NULL;
 }
@@ -377,18 +491,17 @@ static int start_thread(struct live_exec *live, struct error *err)
 	return failed ? error_errno(err, failed, "cannot start a thread for the command") : 0;
 }
 
-static int start_command(struct live_exec *live, const struct place *place,
-			 const struct exec_spec *spec, struct error *err)
+static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
 {
 	struct execs *execs = live->execs;
-	struct exec_spec with_log = *spec;
+	struct exec_spec spec = *order->spec;
 
-	if (live->kept && record_running(execs, live->id, err) < 0)
+	if (shelf_put(live->shelf, live->id, live->record, err) < 0 ||
+	    runlog_open(live->shelf->logs, live->id, &live->log, err) < 0)
 		return -1;
-	if (runlog_open(logs_of(execs, live->kept), live->id, &live->log, err) < 0)
-		return -1;
-	with_log.log = live->log;
-	if (driver_start(execs->drivers, place, &with_log, &live->exec, err) < 0)
+	spec.log = live->log;
+	spec.keep_exit = true;
+	if (driver_start(execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
 	if (start_thread(live, err) < 0) {
 		struct exec_result result;
@@ -402,34 +515,133 @@ static int start_command(struct live_exec *live, const struct place *place,
 
 static void forget(struct live_exec *live)
 {
-	_cleanup_free_ char *name = record_name(live->id);
-
 	if (live->log)
 		runlog_close(live->log);
-	if (live->kept) {
-		runlog_remove(live->execs->kept_logs, live->id, NULL);
-		unlinkat(live->execs->dirfd, name, 0);
-	}
+	shelf_remove(live->shelf, live->id, NULL);
 	leave(live);
 	live_exec_unref(live);
 }
 
-int execs_start(struct execs *execs, const struct place *place, const struct exec_spec *spec,
-		bool kept, struct live_exec **out, struct error *err)
+int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **out,
+		struct error *err)
 {
 	struct live_exec *live = xcalloc(1, sizeof(*live));
 
 	live->execs = execs;
-	live->kept = kept;
-	id_copy(live->id, spec->exec_id);
+	live->shelf = &execs->shelf[order->kept ? KEPT : RECENT];
+	live->kill_when_left = order->kill_when_left;
+	live->record = new_record(execs, order);
+	id_copy(live->id, order->spec->exec_id);
 	if (enlist(execs, live, err) < 0) {
+		json_decref(live->record);
 		free(live);
 		return -1;
 	}
-	if (start_command(live, place, spec, err) < 0) {
+	if (start_command(live, order, err) < 0) {
 		forget(live);
 		return -1;
 	}
 	*out = live;
 	return 0;
+}
+
+/* ---- after a restart ---- */
+
+struct recovery {
+	struct execs *execs;
+	struct shelf *shelf;
+};
+
+static int adopt(struct execs *execs, struct shelf *shelf, const char *id, json_t *record,
+		 struct error *err)
+{
+	struct live_exec *live = xcalloc(1, sizeof(*live));
+
+	live->execs = execs;
+	live->shelf = shelf;
+	live->adopting = true;
+	live->kill_when_left = str_equal(json_str(record, "onDisconnect"), "kill");
+	live->record = json_incref(record);
+	id_copy(live->id, id);
+	if (runlog_open(shelf->logs, id, &live->log, err) < 0 || enlist(execs, live, err) < 0) {
+		if (live->log)
+			runlog_close(live->log);
+		json_decref(live->record);
+		free(live);
+		return -1;
+	}
+	if (start_thread(live, err) < 0) {
+		runlog_close(live->log);
+		leave(live);
+		live_exec_unref(live);
+		return -1;
+	}
+	live_exec_unref(live);
+	return 0;
+}
+
+static int recover_one(void *arg, const char *id, int64_t changed_ms, struct error *err)
+{
+	struct recovery *recovery = arg;
+	struct execs *execs = recovery->execs;
+	_cleanup_json_ json_t *record = shelf_get(recovery->shelf, id);
+
+	/* Not written whole: its command was never started. */
+	if (!record || !json_str(record, "placeId"))
+		return shelf_remove(recovery->shelf, id, err);
+	if (!str_equal(json_str(record, "status"), "ended"))
+		return adopt(execs, recovery->shelf, id, record, err);
+	if (!recovery->shelf->durable)
+		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id));
+	return 0;
+}
+
+int execs_recover(struct execs *execs, struct error *err)
+{
+	for (size_t i = 0; i < SHELVES; i++) {
+		struct recovery recovery = { execs, &execs->shelf[i] };
+
+		if (shelf_each(recovery.shelf, recover_one, &recovery, err) < 0)
+			return error_wrap(err, "taking up commands");
+	}
+	return 0;
+}
+
+/* ---- who sits at a terminal ---- */
+
+void execs_sit(struct execs *execs, struct exec_seat *seat, bool alone)
+{
+	pthread_mutex_lock(&execs->lock);
+	for (struct exec_seat *s = execs->seats; alone && s; s = s->next) {
+		if (!streq(s->id, seat->id))
+			continue;
+		s->replaced = true;
+		latch_set(s->wake_fd);
+	}
+	seat->next = execs->seats;
+	execs->seats = seat;
+	pthread_mutex_unlock(&execs->lock);
+}
+
+bool exec_seat_is_replaced(struct execs *execs, const struct exec_seat *seat)
+{
+	pthread_mutex_lock(&execs->lock);
+	bool replaced = seat->replaced;
+	pthread_mutex_unlock(&execs->lock);
+	return replaced;
+}
+
+size_t execs_rise(struct execs *execs, struct exec_seat *seat)
+{
+	struct exec_seat **p = &execs->seats;
+	size_t left = 0;
+
+	pthread_mutex_lock(&execs->lock);
+	while (*p != seat)
+		p = &(*p)->next;
+	*p = seat->next;
+	for (const struct exec_seat *s = execs->seats; s; s = s->next)
+		left += streq(s->id, seat->id);
+	pthread_mutex_unlock(&execs->lock);
+	return left;
 }

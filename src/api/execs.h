@@ -1,14 +1,17 @@
 /*
  * The commands that were started through the API, each on a thread of its own that waits for its
- * end: a client that goes away does not end its exec, and finds it again under its Idempotency-Key.
+ * end: a client that goes away does not end its exec, and neither does the end of this server,
+ * whose successor takes it up again.
  *
- * An exec with a key is `kept`: a file is there before the command starts, gets its outcome when it
- * ends, and stays with the output for as long as the key does. A file that says "running" while
- * nothing here runs was left by a server that died; that exec is lost. An exec without a key leaves
- * nothing behind once it has ended and its last reader is gone.
+ *   start -> on the list, record "running" -> ended: record "ended", off the list -> pruned
+ *
+ * An exec with an Idempotency-Key is `kept`: its record is durable and stays with its output for as
+ * long as the key does. The others are recent history: the last RECENT_EXECS of them, for an hour,
+ * within RECENT_BYTES of output.
  */
 #pragma once
 
+#include "api/shelf.h"
 #include "driver/driver.h"
 
 struct execs;
@@ -20,10 +23,12 @@ struct execs_options {
 	struct clock *clock;
 	int dirfd;          /* <data>/execs; duplicated */
 	int64_t log_bytes;  /* bound of one log; 0: none */
-	size_t max_running; /* 0: 512 */
+	size_t max_running; /* 0: 1024 */
 };
 int execs_new(const struct execs_options *options, struct execs **execs, struct error *err);
-/* Cancels what is going and waits for it to end. */
+/* Takes up what an earlier server left running. Places must be open. */
+int execs_recover(struct execs *execs, struct error *err);
+/* Lets go of what is going (executor_detach) and waits until nobody here has to do with it. */
 void execs_stop(struct execs *execs);
 void execs_free(struct execs *execs); /* after execs_stop */
 size_t execs_active(struct execs *execs);
@@ -37,19 +42,45 @@ struct exec_outcome {
 /* {exitCode, signal, reason, durationMs, error?} */
 void exec_outcome_put(json_t *object, const struct exec_outcome *outcome);
 
-/*
- * spec->log is made here, everything else must be filled. ERR_TOO_MANY when too many run. The
- * reference belongs to the caller.
- */
-int execs_start(struct execs *execs, const struct place *place, const struct exec_spec *spec,
-		bool kept, struct live_exec **live, struct error *err);
+struct exec_order {
+	const struct place *place;
+	const char *lease_id;
+	const struct exec_spec *spec; /* log is made here, everything else must be filled */
+	bool kept;
+	bool kill_when_left; /* onDisconnect: kill */
+};
+/* ERR_TOO_MANY when too many run. The reference belongs to the caller. */
+int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **live,
+		struct error *err);
 struct live_exec *execs_find(struct execs *execs, const char *id); /* new reference or NULL */
 void live_exec_unref(struct live_exec *live);
-/* Of a kept exec that is not going any more. ERR_NOT_FOUND when there never was one. */
-int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outcome,
-		 struct error *err);
+bool live_exec_dies_when_left(const struct live_exec *live);
 /* Valid once the log is not live any more. */
 void live_exec_outcome(struct live_exec *live, struct exec_outcome *outcome);
-/* The log of an exec; `live` NULL for a kept one. ERR_NOT_FOUND when it was pruned. */
-int execs_read(struct execs *execs, const struct live_exec *live, const char *id,
-	       struct runlog_reader **reader, struct error *err);
+
+/*
+ * What is known of an exec, going or ended: {id, leaseId, placeId, generation, command, tty,
+ * stdinStream, onDisconnect, createdAt, status: running|ended, and when ended: endedAt and its
+ * outcome}. ERR_NOT_FOUND when there never was one or it was pruned.
+ */
+json_t *execs_describe(struct execs *execs, const char *id, struct error *err);
+/* Of an exec that has ended. */
+int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outcome,
+		 struct error *err);
+/* The log of an exec from that offset on. ERR_NOT_FOUND when it was pruned. */
+int execs_read(struct execs *execs, const char *id, int64_t since, struct runlog_reader **reader,
+	       struct error *err);
+
+/*
+ * Who sits at an exec's terminal. Somebody who wants it alone replaces all others: each finds
+ * `replaced` set when its wake_fd becomes readable. Any exec id, also that of a run.
+ */
+struct exec_seat {
+	struct exec_seat *next;
+	char id[ID_SIZE];
+	int wake_fd;   /* latch of the caller's */
+	bool replaced; /* read it through exec_seat_is_replaced */
+};
+void execs_sit(struct execs *execs, struct exec_seat *seat, bool alone);
+bool exec_seat_is_replaced(struct execs *execs, const struct exec_seat *seat);
+size_t execs_rise(struct execs *execs, struct exec_seat *seat); /* how many still sit there */

@@ -17,7 +17,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/path.h"
-#include "base/spawn.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_LOOK_MS 500
@@ -175,6 +174,8 @@ static int recover(struct server *server, struct error *err)
 		return error_wrap(err, "recovering leases");
 	if (runs_recover(server->runs, err) < 0)
 		return error_wrap(err, "recovering runs");
+	if (execs_recover(server->execs, err) < 0)
+		return error_wrap(err, "recovering execs");
 	return leases_start(server->leases, err);
 }
 

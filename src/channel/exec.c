@@ -9,14 +9,7 @@
 
 #define START_WAIT_MS 30000
 #define ATTACH_WAIT_MS 20000
-/* Unread output per exec in this process; topped up in portions. */
-#define WINDOW (1u << 20)
-#define PORTION (WINDOW / 8)
-/* Output that comes in drops is acknowledged at least this often. */
-#define ACK_EVERY_MS 1000
-#define FULL_DISK_LOOK_MS 200
 #define RETRY_MS 20
-#define LOST_MAX ((uint64_t)1 << 30)
 
 struct exec *exec_find_locked(struct executor *executor, const char *exec_id)
 {
@@ -73,7 +66,7 @@ static struct exec *admit(struct executor *executor, const struct exec_spec *spe
 	exec->log = spec->log;
 	exec->kill_reason = NOT_STOPPED;
 	exec->started_mono = exec->acked_ms = channel_now();
-	exec->taken = exec->acked = (uint64_t)runlog_end(spec->log);
+	exec->taken = (uint64_t)runlog_end(spec->log);
 	if (!exec_wire_id(spec->exec_id, exec->wire_id)) {
 		error_set(err, ERR_VALIDATION, "an exec id is a uuid");
 		exec_unref(exec);
@@ -131,7 +124,7 @@ static int take_started(struct exec *exec, const struct wire_exec_started *m, st
 
 	/* A new exec's output begins with it, whatever its log held before. */
 	if (!m->existing)
-		exec->taken = exec->acked = 0;
+		exec->taken = 0;
 	exec->pid = (pid_t)m->pid;
 	pthread_mutex_lock(&exec->lock);
 	rc = exec_input_resume(exec, m);
@@ -175,7 +168,7 @@ static int hear_started(struct exec *exec, int64_t deadline, struct error *err)
 static int open_stream(struct exec *exec, struct link *link, enum wire_type type, const void *msg,
 		       struct error *err)
 {
-	struct stream *stream = link_open(link, type, msg, WINDOW, err);
+	struct stream *stream = link_open(link, type, msg, EXEC_WINDOW, err);
 
 	if (!stream)
 		return -1;
@@ -225,7 +218,7 @@ static int attach(struct exec *exec, struct error *err)
 {
 	struct opening o = { .type = WIRE_EXEC_ATTACH };
 
-	o.attach = (struct wire_exec_attach){ .from_offset = exec->taken, .credit = WINDOW };
+	o.attach = (struct wire_exec_attach){ .from_offset = exec->taken, .credit = EXEC_WINDOW };
 	memcpy(o.attach.exec_id, exec->wire_id, WIRE_ID_SIZE);
 	return open_exec(exec, &o, channel_now() + ATTACH_WAIT_MS, err);
 }
@@ -248,7 +241,7 @@ static void describe_start(struct wire_exec_start *m, const struct exec *exec,
 		.term = t ? t->term : NULL,
 		.deadline_ms = spec->timeout_ms > 0 ? (uint64_t)spec->timeout_ms : 0,
 		.overflow = WIRE_BLOCK,
-		.credit = WINDOW,
+		.credit = EXEC_WINDOW,
 		.from_offset = exec->taken,
 	};
 	memcpy(m->exec_id, exec->wire_id, WIRE_ID_SIZE);
@@ -311,169 +304,6 @@ int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct e
 	return 0;
 }
 
-/* Taking output */
-
-static bool is_going(struct exec *exec)
-{
-	return atomic_load(&exec->executor->detached);
-}
-
-static bool is_unwanted(struct exec *exec)
-{
-	pthread_mutex_lock(&exec->lock);
-
-	bool unwanted = exec->kill_reason != NOT_STOPPED;
-
-	pthread_mutex_unlock(&exec->lock);
-	return unwanted || place_stopped(exec->place) != NOT_STOPPED;
-}
-
-/* A full disk makes the command wait, as a full pipe would. -1: the server is going. */
-static int store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
-		 struct error *err)
-{
-	static const enum runlog_stream streams[] = {
-		[WIRE_STDOUT] = RUNLOG_STDOUT,
-		[WIRE_STDERR] = RUNLOG_STDERR,
-		[WIRE_PTY] = RUNLOG_PTY,
-	};
-	_cleanup_error_ struct error why = { 0 };
-	bool told = false;
-
-	while (runlog_append(exec->log, streams[channel], data, len,
-			     clock_now(exec->executor->clock), &why) < 0) {
-		if (!told)
-			log_error("exec %s: its output waits: %s", exec->id, why.message);
-		told = true;
-		if (is_going(exec))
-			return error_set(err, ERR_UNAVAILABLE, "the server is going");
-		/* Somebody wants its end more than its output. */
-		if (is_unwanted(exec))
-			return 0;
-		poll(NULL, 0, FULL_DISK_LOOK_MS);
-	}
-	return 0;
-}
-
-static void acknowledge(struct exec *exec)
-{
-	_cleanup_error_ struct error err = { 0 };
-	int64_t now = channel_now();
-
-	if (exec->owed < PORTION && now - exec->acked_ms < ACK_EVERY_MS)
-		return;
-	/* One that gets lost is made up for by the next: the offset is cumulative. */
-	if (SAY_GUARDED("channel.ack",
-			stream_acknowledge(exec->stream, exec->taken, exec->owed, &err),
-			&err) < 0) {
-		log_debug("exec %s: %s", exec->id, err.message);
-		if (err.code == ERR_FAULT)
-			return;
-	}
-	exec->acked = exec->taken;
-	exec->acked_ms = now;
-	exec->owed = 0;
-}
-
-static int take_output(struct exec *exec, const struct item *item, struct error *err)
-{
-	struct link *link = stream_link(exec->stream);
-	const uint8_t *bytes = item->data + WIRE_OUTPUT_OVERHEAD;
-	uint32_t len = item->len - WIRE_OUTPUT_OVERHEAD;
-
-	if (item->flags >= WIRE_CHANNELS)
-		return link_violated(link, err, "output of channel %u", item->flags);
-	if (get_le64(item->data) != exec->taken)
-		return link_violated(link, err, "output at offset %llu, not %llu",
-				     (unsigned long long)get_le64(item->data),
-				     (unsigned long long)exec->taken);
-	if (store(exec, item->flags, bytes, len, err) < 0)
-		return -1;
-	exec->taken += len;
-	exec->channel_end[item->flags] = get_le64(item->data + 8) + len;
-	exec->owed += len;
-	acknowledge(exec);
-	return 0;
-}
-
-/* Lost output leaves a hole of its own size, so that offsets stay what they are. */
-static int take_truncated(struct exec *exec, const struct wire_exec_truncated *m, struct error *err)
-{
-	struct link *link = stream_link(exec->stream);
-	uint64_t len = m->to_offset - m->from_offset;
-	_cleanup_free_ char *note =
-		xasprintf("\n[%llu bytes of output were lost]\n", (unsigned long long)len);
-	_cleanup_buf_ struct buf hole = { 0 };
-
-	if (m->from_offset != exec->taken || m->to_offset <= m->from_offset || len > LOST_MAX)
-		return link_violated(link, err, "a hole that cannot be");
-	buf_append(&hole, note, (size_t)MIN_OF((uint64_t)strlen(note), len));
-	while (len > 0) {
-		size_t n = (size_t)MIN_OF(len, (uint64_t)PORTION);
-
-		if (hole.len < n) {
-			size_t old = hole.len;
-
-			buf_reserve(&hole, n - old);
-			memset(hole.data + old, 0, n - old);
-			hole.len = n;
-		}
-		if (store(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) < 0)
-			return -1;
-		len -= n;
-		exec->taken += n;
-		buf_reset(&hole);
-	}
-	return 0;
-}
-
-static int take_exit(struct exec *exec, const struct wire_exec_exit *m, struct error *err)
-{
-	if (m->end_offset != exec->taken)
-		return link_violated(
-			stream_link(exec->stream), err, "an exit at offset %llu, not %llu",
-			(unsigned long long)m->end_offset, (unsigned long long)exec->taken);
-	exec->result = (struct exec_result){
-		.exit_code = m->signal ? -1 : (int)m->exit_code,
-		.reason = reason_from_wire(m->reason),
-		.duration_ms = (int64_t)MIN_OF(m->wall_us / 1000, (uint64_t)INT64_MAX),
-		.stdout_bytes = (int64_t)MIN_OF(m->stdout_offset, (uint64_t)INT64_MAX),
-		.stderr_bytes = (int64_t)MIN_OF(m->stderr_offset, (uint64_t)INT64_MAX),
-	};
-	signal_name((int)m->signal, exec->result.signal);
-	return 1;
-}
-
-/* 1: that was the exit. -1: the link is to blame and down, or the server is going. */
-static int take_item(struct exec *exec, const struct item *item, struct error *err)
-{
-	_cleanup_wire_message_ struct wire_message m = { 0 };
-	struct link *link = stream_link(exec->stream);
-
-	if (item->type == WIRE_OUTPUT)
-		return take_output(exec, item, err);
-	if (item_decode(link, item, &m, err) < 0)
-		return -1;
-	switch (m.type) {
-	case WIRE_EXEC_EXIT:
-		return take_exit(exec, &m.exec_exit, err);
-	case WIRE_EXEC_TRUNCATED:
-		return take_truncated(exec, &m.exec_truncated, err);
-	default:
-		return link_violated(link, err, "%s on an exec's stream", wire_type_name(m.type));
-	}
-}
-
-static int take_items(struct exec *exec, struct item *items, struct error *err)
-{
-	int rc = 0;
-
-	for (const struct item *i = items; i && rc == 0; i = i->next)
-		rc = take_item(exec, i, err);
-	items_free(&items);
-	return rc;
-}
-
 /* Its relay is gone, or the place with it. */
 static void lose(struct exec *exec)
 {
@@ -506,7 +336,7 @@ static int attach_again(struct exec *exec, struct error *err)
 
 	if (attach(exec, &why) == 0)
 		return 0;
-	if (is_going(exec) || is_superseded(exec->place)) {
+	if (exec_is_detached(exec) || is_superseded(exec->place)) {
 		error_move(err, &why);
 		return error_recode(err, ERR_UNAVAILABLE);
 	}
@@ -527,7 +357,7 @@ static int take_all(struct exec *exec, struct error *err)
 		_cleanup_error_ struct error why = { 0 };
 		int rc = 0;
 
-		if (is_going(exec)) {
+		if (exec_is_detached(exec)) {
 			items_free(&items);
 			return error_set(err, ERR_UNAVAILABLE, "the server is going");
 		}
@@ -542,10 +372,10 @@ static int take_all(struct exec *exec, struct error *err)
 			continue;
 		}
 		if (items)
-			rc = take_items(exec, items, &why);
+			rc = exec_take(exec, items, &why);
 		if (rc > 0)
 			return 0;
-		if (rc < 0 && !is_going(exec))
+		if (rc < 0 && !exec_is_detached(exec))
 			set_stream(exec, NULL);
 		/* Credit for standard input wakes as well. */
 		pthread_mutex_lock(&exec->lock);

@@ -170,6 +170,11 @@ void executor_free(struct executor *executor)
 	destroy(executor);
 }
 
+static bool is_of(const struct exec *e, const struct open_place *place, const char *place_id)
+{
+	return place ? e->place == place : str_equal(e->place->id, place_id);
+}
+
 /* Execs of the place: of this holding of it, or of any. */
 static size_t count_locked(const struct executor *executor, const struct open_place *place,
 			   const char *place_id, bool waited_only)
@@ -178,8 +183,7 @@ static size_t count_locked(const struct executor *executor, const struct open_pl
 
 	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++)
 		for (const struct exec *e = executor->execs[i]; e; e = e->next)
-			count += (place ? e->place == place : streq(e->place->id, place_id)) &&
-				 (e->waited || !waited_only);
+			count += is_of(e, place, place_id) && (e->waited || !waited_only);
 	return count;
 }
 

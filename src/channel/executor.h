@@ -21,6 +21,8 @@
 #define MARK_OWNER "BERTH_OWNER"
 #define EXECUTOR_BUCKETS 256
 #define NOT_STOPPED (-1)
+/* Unread output of one exec in this process; topped up in portions. */
+#define EXEC_WINDOW (1u << 20)
 
 struct open_place {
 	struct open_place *next; /* in its bucket */
@@ -74,10 +76,9 @@ struct exec {
 	bool waited; /* under the executor's lock */
 
 	/* Of the thread that starts or waits. */
-	uint64_t taken; /* offset of the next byte of output */
-	uint64_t acked; /* what the relay was told */
-	int64_t acked_ms;
-	uint32_t owed; /* credit to give back */
+	uint64_t taken;   /* offset of the next byte of output */
+	int64_t acked_ms; /* when the relay was last told what is stored */
+	uint32_t owed;    /* credit to give back */
 	uint64_t channel_end[WIRE_CHANNELS];
 	struct item *backlog; /* what came with the answer to the start */
 	struct exec_result result;
@@ -144,6 +145,11 @@ void *mender_main(void *executor);
 /* exec.c */
 struct exec *exec_find_locked(struct executor *executor, const char *exec_id);
 void exec_unref(struct exec *exec);
+
+/* output.c: takes the items. 1: one was the exit, the result is filled. -1: the link is to blame
+ * and down, or the server is going. */
+int exec_take(struct exec *exec, struct item *items, struct error *err);
+bool exec_is_detached(struct exec *exec);
 
 /* environment.c */
 char **exec_default_environment(void);

@@ -42,7 +42,8 @@ void exec_input_push(struct exec *exec)
 
 		if (left == 0 && !end)
 			break;
-		n = stream_data(exec->stream, in->bytes.data + (in->sent - in->base), left, end,
+		n = stream_data(exec->stream,
+				left > 0 ? in->bytes.data + (in->sent - in->base) : "", left, end,
 				NULL);
 		if (n < 0 || (n == 0 && left > 0))
 			break;

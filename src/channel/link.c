@@ -221,32 +221,32 @@ void link_flush_locked(struct link *l)
 	link_want_locked(l);
 }
 
-static int down_error(const struct link *l, struct error *err)
+int link_down_error(const struct link *l, struct error *err)
 {
 	return error_set(err, ERR_UNAVAILABLE, "%s: the connection is down", l->name);
 }
 
-static int send_locked(struct link *l, uint32_t stream, enum wire_type type, const void *msg,
-		       struct error *err)
+int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const void *msg,
+		     struct error *err)
 {
 	if (l->broken)
-		return down_error(l, err);
+		return link_down_error(l, err);
 	if (wire_encode(&l->out, stream, type, msg, err) < 0)
 		return -1;
 	link_flush_locked(l);
 	return 0;
 }
 
-static int request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
-			  struct error *err)
+int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
+			struct error *err)
 {
 	if (!l->broken && l->out.len - l->out_pos > BACKLOG_MAX)
 		return error_set(err, ERR_UNAVAILABLE, "%s: it takes no requests", l->name);
 	if (l->last_stream == UINT32_MAX) {
 		link_break_locked(l);
-		return down_error(l, err);
+		return link_down_error(l, err);
 	}
-	if (send_locked(l, l->last_stream + 1, type, msg, err) < 0)
+	if (link_send_locked(l, l->last_stream + 1, type, msg, err) < 0)
 		return -1;
 	*stream = ++l->last_stream;
 	return 0;
@@ -258,238 +258,10 @@ int link_tell(struct link *l, enum wire_type type, const void *msg, struct error
 
 	pthread_mutex_lock(&l->lock);
 
-	int rc = request_locked(l, type, msg, &stream, err);
+	int rc = link_request_locked(l, type, msg, &stream, err);
 
 	pthread_mutex_unlock(&l->lock);
 	return rc;
-}
-
-/* Streams */
-
-struct stream *link_open(struct link *l, enum wire_type type, const void *msg, uint32_t credit,
-			 struct error *err)
-{
-	struct stream *s = xcalloc(1, sizeof(*s));
-
-	atomic_init(&s->refs, 2); /* the caller's and the link's */
-	s->tail = &s->head;
-	s->allowed = credit;
-	channel_cond_init(&s->changed);
-	pthread_mutex_lock(&l->lock);
-	if (request_locked(l, type, msg, &s->id, err) < 0) {
-		pthread_mutex_unlock(&l->lock);
-		pthread_cond_destroy(&s->changed);
-		free(s);
-		return NULL;
-	}
-	s->link = link_ref(l);
-	s->next = l->streams[s->id % ARRAY_SIZE(l->streams)];
-	l->streams[s->id % ARRAY_SIZE(l->streams)] = s;
-	pthread_mutex_unlock(&l->lock);
-	return s;
-}
-
-struct stream *stream_ref(struct stream *s)
-{
-	atomic_fetch_add(&s->refs, 1);
-	return s;
-}
-
-void stream_unref(struct stream *s)
-{
-	struct link *l = s->link;
-
-	if (atomic_fetch_sub(&s->refs, 1) > 1)
-		return;
-	pthread_cond_destroy(&s->changed);
-	free(s);
-	link_unref(l);
-}
-
-static void taken_locked(struct link *l, size_t bytes)
-{
-	l->queued -= bytes;
-	if (l->paused && l->queued < QUEUED_MAX / 2) {
-		l->paused = false;
-		link_want_locked(l);
-	}
-}
-
-static struct item *drain_locked(struct stream *s)
-{
-	struct item *list = s->head;
-
-	s->head = NULL;
-	s->tail = &s->head;
-	s->messages = 0;
-	taken_locked(s->link, s->queued);
-	s->queued = 0;
-	return list;
-}
-
-void stream_close(struct stream *s)
-{
-	struct item *left;
-	struct link *l;
-
-	if (!s)
-		return;
-	l = s->link;
-	pthread_mutex_lock(&l->lock);
-	for (struct stream **p = &l->streams[s->id % ARRAY_SIZE(l->streams)]; *p; p = &(*p)->next) {
-		if (*p == s) {
-			*p = s->next;
-			break;
-		}
-	}
-	s->closed = true;
-	left = drain_locked(s);
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&l->lock);
-	items_free(&left);
-	stream_unref(s);
-	stream_unref(s);
-}
-
-int stream_say(struct stream *s, enum wire_type type, const void *msg, struct error *err)
-{
-	pthread_mutex_lock(&s->link->lock);
-
-	int rc = send_locked(s->link, s->id, type, msg, err);
-
-	pthread_mutex_unlock(&s->link->lock);
-	return rc;
-}
-
-ssize_t stream_data(struct stream *s, const void *data, size_t len, bool end, struct error *err)
-{
-	struct link *l = s->link;
-	ssize_t rc = -1;
-
-	pthread_mutex_lock(&l->lock);
-	if (l->broken || s->closed) {
-		down_error(l, err);
-	} else {
-		size_t n = MIN_OF(MIN_OF(len, s->credit), DATA_MAX);
-		bool last = end && n == len;
-
-		if (n > 0 || last) {
-			frame_append(&l->out, WIRE_DATA, last ? WIRE_END : 0, s->id, data,
-				     (uint32_t)n);
-			s->credit -= n;
-			link_flush_locked(l);
-		}
-		rc = (ssize_t)n;
-	}
-	pthread_mutex_unlock(&l->lock);
-	return rc;
-}
-
-void stream_grant(struct stream *s, uint32_t bytes)
-{
-	pthread_mutex_lock(&s->link->lock);
-	s->credit += bytes;
-	pthread_mutex_unlock(&s->link->lock);
-}
-
-size_t stream_credit(struct stream *s)
-{
-	pthread_mutex_lock(&s->link->lock);
-
-	size_t credit = s->credit;
-
-	pthread_mutex_unlock(&s->link->lock);
-	return credit;
-}
-
-int stream_allow(struct stream *s, uint32_t bytes, struct error *err)
-{
-	struct wire_credit m = { .bytes = bytes };
-
-	pthread_mutex_lock(&s->link->lock);
-	s->allowed += bytes;
-
-	int rc = send_locked(s->link, s->id, WIRE_CREDIT, &m, err);
-
-	pthread_mutex_unlock(&s->link->lock);
-	return rc;
-}
-
-int stream_acknowledge(struct stream *s, uint64_t offset, uint32_t bytes, struct error *err)
-{
-	struct link *l = s->link;
-	struct wire_exec_ack ack = { .offset = offset };
-	int rc = 0;
-
-	pthread_mutex_lock(&l->lock);
-	if (!l->broken)
-		rc = wire_encode(&l->out, s->id, WIRE_EXEC_ACK, &ack, err);
-	if (rc == 0) {
-		s->allowed += bytes;
-		rc = send_locked(l, s->id, WIRE_CREDIT, &(struct wire_credit){ .bytes = bytes },
-				 err);
-	}
-	pthread_mutex_unlock(&l->lock);
-	return rc;
-}
-
-bool stream_is_deaf(struct stream *s)
-{
-	pthread_mutex_lock(&s->link->lock);
-
-	bool deaf = s->deaf;
-
-	pthread_mutex_unlock(&s->link->lock);
-	return deaf;
-}
-
-struct link *stream_link(struct stream *s)
-{
-	return s->link;
-}
-
-bool stream_wait_credit(struct stream *s, int64_t deadline)
-{
-	struct link *l = s->link;
-
-	pthread_mutex_lock(&l->lock);
-	while (s->credit == 0 && !s->closed && !l->broken && !s->deaf)
-		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
-			break;
-
-	bool ready = s->credit > 0 && !s->closed && !l->broken;
-
-	pthread_mutex_unlock(&l->lock);
-	return ready;
-}
-
-int stream_take(struct stream *s, int64_t deadline, struct item **items)
-{
-	struct link *l = s->link;
-	int rc = 0;
-
-	pthread_mutex_lock(&l->lock);
-	while (!s->head && !l->broken && !s->poked)
-		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
-			break;
-	s->poked = false;
-	*items = NULL;
-	if (s->head) {
-		*items = drain_locked(s);
-		rc = 1;
-	} else if (l->broken) {
-		rc = -1;
-	}
-	pthread_mutex_unlock(&l->lock);
-	return rc;
-}
-
-void stream_poke(struct stream *s)
-{
-	pthread_mutex_lock(&s->link->lock);
-	s->poked = true;
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->link->lock);
 }
 
 /* Calls */
@@ -549,7 +321,7 @@ int link_call(struct link *l, enum wire_type type, const void *msg, enum wire_ty
 		int got = stream_take(s, deadline, &items);
 
 		if (got < 0)
-			rc = down_error(l, err);
+			rc = link_down_error(l, err);
 		else if (got == 0 && channel_now() >= deadline)
 			rc = error_set(err, ERR_TIMEOUT, "%s: no answer in time", l->name);
 		for (struct item *i = items; i && rc == 0; i = i->next)

@@ -1,4 +1,4 @@
-/* What link.c and link_input.c share. */
+/* What link.c, stream.c and link_input.c share. */
 #pragma once
 
 #include <pthread.h>
@@ -63,3 +63,9 @@ void link_violated_locked(struct link *l, const char *text);
 void link_ended_locked(struct link *l, const char *text);
 void link_flush_locked(struct link *l);
 void link_want_locked(struct link *l);
+/* Both fail when the link is down; a request opens the stream it is sent on. */
+int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const void *msg,
+		     struct error *err);
+int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
+			struct error *err);
+int link_down_error(const struct link *l, struct error *err);

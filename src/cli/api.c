@@ -1,17 +1,25 @@
 #include "cli/api.h"
 
 #include <curl/curl.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/autostart.h"
+#include "http/websocket.h"
 
 #define ANSWER_MAX (64u << 20)
+#define HEAD_MAX ((size_t)64 << 10)
+#define HANDSHAKE_MS 15000
 #define CALL_SECONDS 3700L /* a lease may wait an hour for its turn */
 
 struct api {
@@ -259,6 +267,176 @@ int api_stream(struct api *api, const struct api_stream *stream, struct error *e
 				   curl_easy_strerror(code));
 	buf_free(&flow.refusal);
 	return result;
+}
+
+/* ---- bytes to the server ---- */
+
+static size_t feed(char *buf, size_t size, size_t count, void *arg)
+{
+	const struct api_upload *upload = arg;
+	ssize_t n = upload->read(upload->arg, buf, size * count);
+
+	return n < 0 ? CURL_READFUNC_ABORT : (size_t)n;
+}
+
+int api_upload(struct api *api, const struct api_upload *upload, json_t **answer, struct error *err)
+{
+	_cleanup_buf_ struct buf got = { .max = ANSWER_MAX };
+	_cleanup_free_ char *url = NULL;
+	long status = 0;
+
+	prepare(api, upload->method, upload->path, NULL, NULL, &url);
+	api->headers = curl_slist_append(api->headers, "Content-Type: application/octet-stream");
+	curl_easy_setopt(api->curl, CURLOPT_HTTPHEADER, api->headers);
+	curl_easy_setopt(api->curl, CURLOPT_UPLOAD, 1L);
+	curl_easy_setopt(api->curl, CURLOPT_CUSTOMREQUEST, upload->method);
+	curl_easy_setopt(api->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)upload->length);
+	curl_easy_setopt(api->curl, CURLOPT_UPLOAD_BUFFERSIZE, 512L << 10);
+	curl_easy_setopt(api->curl, CURLOPT_READFUNCTION, feed);
+	curl_easy_setopt(api->curl, CURLOPT_READDATA, (void *)upload);
+	curl_easy_setopt(api->curl, CURLOPT_WRITEFUNCTION, keep);
+	curl_easy_setopt(api->curl, CURLOPT_WRITEDATA, &got);
+
+	CURLcode code = curl_easy_perform(api->curl);
+
+	curl_easy_getinfo(api->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (status >= 300)
+		return server_error(status, buf_str(&got), got.len, err);
+	if (code != CURLE_OK)
+		return error_set(err, ERR_UNAVAILABLE, "the bytes did not reach the server: %s",
+				 curl_easy_strerror(code));
+	if (!answer)
+		return 0;
+	*answer = json_parse(buf_str(&got), got.len, err);
+	return *answer ? 0 : error_wrap(err, "the server's answer is not JSON");
+}
+
+char *api_escape(struct api *api, const char *text)
+{
+	char *escaped = curl_easy_escape(api->curl, text, 0), *copy = xstrdup(escaped);
+
+	curl_free(escaped);
+	return copy;
+}
+
+/* ---- leaving HTTP ---- */
+
+static int dial_local(const struct api *api, int *out, struct error *err)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(name.sun_path, sizeof(name.sun_path), "%s", api->socket_path);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&name, sizeof(name)) < 0)
+		return error_set(err, ERR_UNAVAILABLE, "no answer from the server: %s",
+				 strerror(errno));
+	*out = steal_fd(&fd);
+	return 0;
+}
+
+/* "http://host:port": `host` gets the whole of it, as the Host header wants it. */
+static int dial_url(const struct api *api, char **host, int *out, struct error *err)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
+	_cleanup_free_ char *name = NULL;
+	const char *port = "80";
+	char *colon;
+
+	if (!str_starts(api->base, "http://"))
+		return error_set(err, ERR_BAD_REQUEST, "terminals are not possible over https yet");
+	free(*host);
+	*host = xstrndup(api->base + 7, strcspn(api->base + 7, "/"));
+	name = xstrdup(*host);
+	colon = strrchr(name, ':');
+	if (colon && !strchr(colon, ']')) {
+		*colon = '\0';
+		port = colon + 1;
+	}
+
+	bool bracket = name[0] == '[' && str_ends(name, "]");
+
+	if (bracket)
+		name[strlen(name) - 1] = '\0';
+	if (getaddrinfo(name + bracket, port, &hints, &found) != 0)
+		return error_set(err, ERR_UNAVAILABLE, "there is no host \"%s\"", name);
+	*out = -1;
+	for (const struct addrinfo *at = found; at && *out < 0; at = at->ai_next) {
+		*out = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+		if (*out >= 0 && connect(*out, at->ai_addr, at->ai_addrlen) < 0)
+			close_fdp(out);
+	}
+	freeaddrinfo(found);
+	return *out < 0 ? error_set(err, ERR_UNAVAILABLE, "no server answers at %s", api->base) : 0;
+}
+
+/* The head of the answer, and what follows it as far as it has come. */
+static int read_head(int fd, struct buf *head, struct buf *rest, struct error *err)
+{
+	char part[4096];
+	char *end;
+
+	while (!(end = strstr(buf_str(head), "\r\n\r\n"))) {
+		struct pollfd pollfd = { .fd = fd, .events = POLLIN };
+
+		if (head->len > HEAD_MAX || poll(&pollfd, 1, HANDSHAKE_MS) <= 0)
+			return error_set(err, ERR_UNAVAILABLE, "no answer from the server");
+
+		ssize_t n = recv(fd, part, sizeof(part), 0);
+
+		if (n <= 0)
+			return error_set(err, ERR_UNAVAILABLE, "the server hung up");
+		buf_append(head, part, (size_t)n);
+	}
+	end += 4;
+	buf_append(rest, end, head->len - (size_t)(end - head->data));
+	*end = '\0';
+	return 0;
+}
+
+/* The rest of a refusal, which says how long it is. */
+static int read_refusal(int fd, const char *head, struct buf *body, struct error *err)
+{
+	const char *length = strcasestr(head, "\r\ncontent-length:");
+	size_t want = length ? strtoul(length + 17, NULL, 10) : 0;
+	char part[4096];
+	long status = strtol(head + 9, NULL, 10);
+
+	while (body->len < MIN_OF(want, HEAD_MAX)) {
+		ssize_t n = recv(fd, part, sizeof(part), 0);
+
+		if (n <= 0)
+			break;
+		buf_append(body, part, (size_t)n);
+	}
+	return server_error(status, buf_str(body), body->len, err);
+}
+
+int api_websocket(struct api *api, const char *path, int *out, struct buf *early, struct error *err)
+{
+	_cleanup_close_ int fd = -1;
+	_cleanup_free_ char *host = xstrdup("localhost"), *accepted = NULL;
+	_cleanup_buf_ struct buf request = { 0 }, head = { 0 };
+	char key[WEBSOCKET_KEY_SIZE], accept[WEBSOCKET_ACCEPT_SIZE];
+
+	if ((api->socket_path ? dial_local(api, &fd, err) : dial_url(api, &host, &fd, err)) < 0)
+		return -1;
+	websocket_key_new(key);
+	websocket_accept_for(key, accept);
+	buf_printf(&request,
+		   "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+		   "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n\r\n",
+		   path, host, key);
+	if (fd_write_all(fd, request.data, request.len, NULL) < 0)
+		return error_set(err, ERR_UNAVAILABLE, "the server hung up");
+	if (read_head(fd, &head, early, err) < 0)
+		return -1;
+	if (!str_starts(head.data, "HTTP/1.1 101"))
+		return read_refusal(fd, head.data, early, err);
+	accepted = xasprintf("\r\nSec-WebSocket-Accept: %s\r\n", accept);
+	if (!strcasestr(head.data, accepted))
+		return error_set(err, ERR_PROTOCOL, "what answers is no WebSocket server");
+	*out = steal_fd(&fd);
+	return 0;
 }
 
 /* ---- finding the server and what the verb is about ---- */

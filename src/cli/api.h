@@ -45,6 +45,23 @@ struct api_stream {
 };
 int api_stream(struct api *api, const struct api_stream *stream, struct error *err);
 
+/* Bytes to the server, as they are read. */
+struct api_upload {
+	const char *method, *path;
+	int64_t length;                                    /* -1: not known */
+	ssize_t (*read)(void *arg, char *buf, size_t max); /* 0 at the end, -1 breaks it off */
+	void *arg;
+};
+int api_upload(struct api *api, const struct api_upload *upload, json_t **answer,
+	       struct error *err);
+/* The text as one value in a query; free it. */
+char *api_escape(struct api *api, const char *text);
+/*
+ * A connection that has become a WebSocket at that path. `early` gets what came behind the answer.
+ * A refusal of the server comes back with its code and message.
+ */
+int api_websocket(struct api *api, const char *path, int *fd, struct buf *early, struct error *err);
+
 /* The company the verb is about: --company, else "default", made on first use. Id into out. */
 int api_company(struct cli *cli, struct api *api, char out[ID_SIZE], struct error *err);
 /* An environment by name or id within the company; new reference. */

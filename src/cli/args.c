@@ -36,38 +36,67 @@ static const struct flag *lookup(const struct verb *verb, const char *name, size
 	return flag ? flag : find_flag(GLOBAL_FLAGS, name, len, letter);
 }
 
-/* One word beginning with a dash. Returns how many words it took, or -1. */
-static int take_flag(struct args *args, char **argv, int left, struct error *err)
+static int note_flag(struct args *args, const struct flag *flag, const char *value,
+		     struct error *err)
 {
-	const char *word = argv[0], *value = NULL, *equals = strchr(word, '=');
-	bool is_long = word[1] == '-';
-	const char *name = word + 2;
-	size_t len = is_long ? (equals ? (size_t)(equals - name) : strlen(name)) : 0;
-	const struct flag *flag = lookup(args->verb, name, len, is_long ? 0 : word[1]);
-	int used = 1;
-
-	if (!flag || (!is_long && word[2] && !flag->value))
-		return error_set(err, ERR_BAD_REQUEST, "unknown flag %s", word);
-	if (flag->value) {
-		if (is_long && equals)
-			value = equals + 1;
-		else if (!is_long && word[2])
-			value = word + 2;
-		else if (left > 1)
-			value = argv[1], used = 2;
-		else
-			return error_set(err, ERR_BAD_REQUEST, "--%s needs a value (%s)",
-					 flag->name, flag->value);
-	} else if (is_long && equals) {
-		return error_set(err, ERR_BAD_REQUEST, "--%s takes no value", flag->name);
-	}
 	if (args->flags == ARGS_MAX_FLAGS)
 		return error_set(err, ERR_BAD_REQUEST, "too many flags");
 	if (!flag->many && args_has(args, flag->name))
 		return error_set(err, ERR_BAD_REQUEST, "--%s was given twice", flag->name);
 	args->flag[args->flags] = flag;
 	args->value[args->flags++] = value;
-	return used;
+	return 0;
+}
+
+static int take_long(struct args *args, char **argv, int left, struct error *err)
+{
+	const char *name = argv[0] + 2, *equals = strchr(name, '='), *value = NULL;
+	const struct flag *flag =
+		lookup(args->verb, name, equals ? (size_t)(equals - name) : strlen(name), 0);
+	int used = 1;
+
+	if (!flag)
+		return error_set(err, ERR_BAD_REQUEST, "unknown flag %s", argv[0]);
+	if (!flag->value && equals)
+		return error_set(err, ERR_BAD_REQUEST, "--%s takes no value", flag->name);
+	if (flag->value && equals)
+		value = equals + 1;
+	else if (flag->value && left > 1)
+		value = argv[1], used = 2;
+	else if (flag->value)
+		return error_set(err, ERR_BAD_REQUEST, "--%s needs a value (%s)", flag->name,
+				 flag->value);
+	return note_flag(args, flag, value, err) < 0 ? -1 : used;
+}
+
+/* -i, -e K=V, -eK=V, and switches together: -it. */
+static int take_short(struct args *args, char **argv, int left, struct error *err)
+{
+	for (const char *letter = argv[0] + 1; *letter; letter++) {
+		const struct flag *flag = lookup(args->verb, "", 0, *letter);
+
+		if (!flag)
+			return error_set(err, ERR_BAD_REQUEST, "unknown flag %s", argv[0]);
+		if (!flag->value) {
+			if (note_flag(args, flag, NULL, err) < 0)
+				return -1;
+			continue;
+		}
+		if (letter[1])
+			return note_flag(args, flag, letter + 1, err) < 0 ? -1 : 1;
+		if (left <= 1)
+			return error_set(err, ERR_BAD_REQUEST, "--%s needs a value (%s)",
+					 flag->name, flag->value);
+		return note_flag(args, flag, argv[1], err) < 0 ? -1 : 2;
+	}
+	return 1;
+}
+
+/* One word beginning with a dash. Returns how many words it took, or -1. */
+static int take_flag(struct args *args, char **argv, int left, struct error *err)
+{
+	return argv[0][1] == '-' ? take_long(args, argv, left, err)
+				 : take_short(args, argv, left, err);
 }
 
 int args_parse(struct args *args, const struct verb *verb, int argc, char **argv, struct error *err)

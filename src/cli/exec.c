@@ -1,57 +1,23 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/attach.h"
+#include "cli/feed.h"
 #include "cli/follow.h"
+#include "cli/terminal.h"
 #include "cli/verbs.h"
-
-#define LINE_BOUND (4u << 20)
 
 static const struct flag FLAGS[] = {
 	{ "generation", 0, "N", "as acquire said; a stale one is refused", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long", false },
 	{ "cwd", 0, "DIR", "absolute directory in the place", false },
 	{ "set", 'e', "K=V", "environment variable for the command", true },
-	{ "stdin", 'i', NULL, "send this program's standard input (at most 1 MiB)", false },
+	{ "stdin", 'i', NULL, "send this program's standard input, as it comes", false },
+	{ "tty", 't', NULL, "with a terminal: this one", false },
+	{ "user", 'u', "NAME", "as this user of the place", false },
+	{ "detach", 'd', NULL, "print the exec's id and return", false },
 	{ 0 },
 };
-
-struct output {
-	struct cli *cli;
-	struct buf pending;
-	json_t *exit;
-};
-
-static void take_event(struct output *o, const char *line, size_t len)
-{
-	_cleanup_json_ json_t *event = json_parse(line, len, NULL);
-	const char *type = json_str(event, "type");
-
-	if (!type)
-		return;
-	if (o->cli->json)
-		printf("%.*s\n", (int)len, line);
-	else if (streq(type, "stdout") || streq(type, "stderr"))
-		write_output(event);
-	if (streq(type, "exit"))
-		o->exit = json_incref(event);
-}
-
-static bool take_data(void *arg, const char *data, size_t len)
-{
-	struct output *o = arg;
-	char *newline;
-
-	if (o->pending.len + len > LINE_BOUND)
-		return false;
-	buf_append(&o->pending, data, len);
-	while ((newline = memchr(buf_str(&o->pending), '\n', o->pending.len))) {
-		size_t end = (size_t)(newline - o->pending.data);
-
-		take_event(o, o->pending.data, end);
-		buf_consume(&o->pending, end + 1);
-	}
-	return true;
-}
 
 static int build(const struct args *args, json_t *body, struct error *err)
 {
@@ -80,48 +46,90 @@ static int build(const struct args *args, json_t *body, struct error *err)
 		key = xstrndup(pair, (size_t)(equals - pair));
 		json_put_str(env, key, equals + 1);
 	}
-	return args_has(args, "stdin") ? put_stdin(body, err) : 0;
+	if (args_has(args, "user"))
+		json_put_str(body, "user", args_value(args, "user"));
+	if (args_has(args, "tty"))
+		put_terminal(body);
+	json_put_bool(body, "stdinStream", args_has(args, "stdin"));
+	return 0;
+}
+
+/* As a shell says that a command could not be started. */
+static int start_failed(struct cli *cli, const struct error *err)
+{
+	return cli_fail(cli, err,
+			err->code == ERR_COMMAND_NOT_FOUND ? 127
+			: err->code == ERR_COMMAND_DENIED  ? 126
+							   : EXIT_BERTH);
+}
+
+static int sit_down(struct cli *cli, struct api **api, const char *id)
+{
+	_cleanup_error_ struct error err = { 0 };
+	struct attach attach = { .cli = cli, .api = *api, .exec_id = id };
+	int code = attach_terminal(&attach, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH)
+						      : attach_finish(cli, &attach);
+
+	*api = attach.api;
+	return code;
+}
+
+static int listen_to(struct cli *cli, struct api **api, const char *id, bool feeds)
+{
+	_cleanup_error_ struct error err = { 0 };
+	struct follow f = { .cli = cli,
+			    .api = *api,
+			    .run_id = id,
+			    .is_exec = true,
+			    .follow = true,
+			    .events = cli->json,
+			    .pass_signals = true };
+	int code;
+
+	if (feeds && feed_stdin(cli, id, &err) < 0)
+		return cli_fail(cli, &err, EXIT_BERTH);
+	code = follow_run(&f, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH) : follow_finish(&f);
+	*api = f.api;
+	return code;
 }
 
 static int exec_verb(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *body = json_object();
+	_cleanup_json_ json_t *body = json_object(), *exec = NULL;
 	_cleanup_api_ struct api *api = NULL;
-	_cleanup_free_ char *path =
-		xasprintf("/api/environment-leases/%s/exec", args->positional[0]);
-	struct output o = { .cli = cli };
-	struct api_stream stream = { .method = "POST",
-				     .path = path,
-				     .body = body,
-				     .on_data = take_data,
-				     .accept = "application/x-ndjson",
-				     .wake_fd = -1,
-				     .arg = &o };
-	int code;
+	bool tty = args_has(args, "tty"), detach = args_has(args, "detach");
 
-	if (build(args, body, &err) < 0 || api_connect(cli, false, &api, &err) < 0)
+	if (tty && !detach && !terminal_is_here())
+		error_set(&err, ERR_BAD_REQUEST,
+			  "-t needs a terminal on standard input and output");
+	if (err.code != ERR_NONE || build(args, body, &err) < 0 ||
+	    api_connect(cli, false, &api, &err) < 0)
 		return cli_fail(cli, &err, EXIT_BERTH);
-	if (api_stream(api, &stream, &err) < 0) {
-		code = cli_fail(cli, &err,
-				err.code == ERR_COMMAND_NOT_FOUND ? 127
-				: err.code == ERR_COMMAND_DENIED  ? 126
-								  : EXIT_BERTH);
-	} else if (!o.exit) {
-		fputs("berth: the stream ended before the command did\n", stderr);
-		code = EXIT_BERTH;
-	} else {
-		code = exit_code_of(o.exit);
+	if (api_callf(api, "POST", body, &exec, &err, "/api/environment-leases/%s/exec?detach=1",
+		      args->positional[0]) < 0)
+		return start_failed(cli, &err);
+
+	const char *id = json_str(exec, "id");
+
+	if (detach) {
+		if (cli->json)
+			print_json(exec);
+		else
+			puts(id);
+		return 0;
 	}
-	json_decref(o.exit);
-	buf_free(&o.pending);
-	return code;
+	return tty ? sit_down(cli, &api, id) : listen_to(cli, &api, id, args_has(args, "stdin"));
 }
 
 const struct verb VERB_EXEC = {
 	.name = "exec",
 	.arguments = "LEASE -- CMD...",
 	.summary = "run a command in a place that is held already",
+	.help = "Ctrl-C interrupts the command; a second one ends it; a third leaves it behind. A\n"
+		"terminal (-it) gets every key, and is left with ctrl-p ctrl-q. `berth attach` "
+		"comes\n"
+		"back.",
 	.flags = FLAGS,
 	.min_args = 1,
 	.max_args = 1,

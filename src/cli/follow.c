@@ -16,13 +16,14 @@
 #define SUPERVISED_SECONDS 3
 
 /* Signal handlers can reach nothing but globals; this file is the command line's only one. */
-static volatile sig_atomic_t caught;
+static volatile sig_atomic_t caught, caught_term;
 static int caught_fd = -1;
 
 static void catch_signal(int number)
 {
-	(void)number;
 	caught++;
+	if (number == SIGTERM)
+		caught_term = 1;
 	latch_set(caught_fd);
 }
 
@@ -30,7 +31,7 @@ int signals_catch(void)
 {
 	struct sigaction action = { .sa_handler = catch_signal };
 
-	caught = 0;
+	caught = caught_term = 0;
 	caught_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (caught_fd < 0)
 		return -1;
@@ -51,6 +52,11 @@ void signals_restore(void)
 int signals_count(void)
 {
 	return caught;
+}
+
+bool signals_had_term(void)
+{
+	return caught_term;
 }
 
 bool write_output(const json_t *event)
@@ -76,6 +82,7 @@ struct lines {
 	struct buf pending;
 	bool ended; /* the log's own end record came */
 	bool reader_gone;
+	int asked;        /* signals that were acted on */
 	bool left_behind; /* the run goes on without us */
 };
 
@@ -100,6 +107,12 @@ static void take_line(struct lines *l, const char *line, size_t len)
 		return;
 	if (streq(type, "end")) {
 		l->ended = true;
+		return;
+	}
+	if (l->f->is_exec && streq(type, "exit")) {
+		l->ended = true;
+		json_decref(l->f->run);
+		l->f->run = json_incref(event);
 		return;
 	}
 	if (l->f->events) {
@@ -135,36 +148,62 @@ static bool take_data(void *arg, const char *data, size_t len)
 	return true;
 }
 
-static int ask_to_cancel(struct follow *f, struct error *err)
+static void send_signal(struct lines *l, struct api *side, const char *name, const char *target,
+			struct error *err)
 {
 	_cleanup_json_ json_t *body = json_object();
-	_cleanup_api_ struct api *side = NULL;
 
-	/* The stream's own connection is busy. */
-	if (api_connect(f->cli, false, &side, err) < 0)
-		return -1;
-	return api_callf(side, "POST", body, NULL, err, "/api/runs/%s/cancel", f->run_id);
+	json_put_str(body, "signal", name);
+	json_put_str(body, "target", target);
+	api_callf(side, "POST", body, NULL, err, "/api/execs/%s/signal", l->f->run_id);
 }
 
-/* The first signal asks for the end, the second does not wait for it. */
+static void end_it(struct lines *l, struct api *side)
+{
+	_cleanup_json_ json_t *body = json_object();
+	const struct follow *f = l->f;
+
+	if (!f->cli->quiet)
+		fprintf(stderr, "berth: cancelling %s %s (again to leave it behind)\n",
+			f->is_exec ? "exec" : "run", f->run_id);
+	if (f->is_exec)
+		send_signal(l, side, "KILL", "tree", NULL);
+	else
+		api_callf(side, "POST", body, NULL, NULL, "/api/runs/%s/cancel", f->run_id);
+}
+
+/* What has not started cannot be interrupted: it is cancelled at once. */
+static void interrupt(struct lines *l, struct api *side)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	send_signal(l, side, "INT", "group", &err);
+	if (err.code != ERR_NONE) {
+		l->asked = 2;
+		end_it(l, side);
+	} else if (!l->f->cli->quiet) {
+		fprintf(stderr, "berth: interrupted %s %s (again to end it)\n",
+			l->f->is_exec ? "exec" : "run", l->f->run_id);
+	}
+}
+
 static bool take_signal(void *arg)
 {
 	struct lines *l = arg;
-	_cleanup_error_ struct error err = { 0 };
+	_cleanup_api_ struct api *side = NULL;
 
 	latch_clear(caught_fd);
 	l->f->interrupted = true;
-	l->left_behind = signals_count() > 1;
+	l->asked = signals_had_term() ? MAX_OF(l->asked + 1, 2) : l->asked + 1;
+	/* The stream's own connection is busy. */
+	l->left_behind = l->asked > 2 || api_connect(l->f->cli, false, &side, NULL) < 0;
 	if (l->left_behind)
 		return false;
-	if (!l->f->cli->quiet)
-		fprintf(stderr, "berth: cancelling run %s (again to leave it behind)\n",
-			l->f->run_id);
-	if (ask_to_cancel(l->f, &err) == 0)
-		return true;
-	cli_fail(NULL, &err, 0);
-	l->left_behind = true;
-	return false;
+	if (l->asked == 1)
+		interrupt(l, side);
+	else
+		end_it(l, side);
+	return true;
 }
 
 static void wait_a_moment(int wake_fd)
@@ -177,8 +216,10 @@ static void wait_a_moment(int wake_fd)
 /* One connection's worth. 0: the log has ended (or was not to be followed), 1: try again, -1. */
 static int follow_once(struct lines *l, int wake_fd, struct error *err)
 {
-	_cleanup_free_ char *path = xasprintf("/api/runs/%s/log?since=%lld&follow=%d", l->f->run_id,
-					      (long long)l->f->since, l->f->follow ? 1 : 0);
+	_cleanup_free_ char *path =
+		xasprintf(l->f->is_exec ? "/api/execs/%s/output?since=%lld&follow=%d"
+					: "/api/runs/%s/log?since=%lld&follow=%d",
+			  l->f->run_id, (long long)l->f->since, l->f->follow ? 1 : 0);
 	const struct api_stream stream = { .method = "GET",
 					   .path = path,
 					   .accept = "application/x-ndjson",
@@ -189,7 +230,10 @@ static int follow_once(struct lines *l, int wake_fd, struct error *err)
 
 	buf_reset(&l->pending);
 	if (api_stream(l->f->api, &stream, err) < 0)
-		return err->code == ERR_UNAVAILABLE || err->code == ERR_NOT_FOUND ? 1 : -1;
+		return err->code == ERR_UNAVAILABLE ||
+				       (err->code == ERR_NOT_FOUND && !l->f->is_exec)
+			       ? 1
+			       : -1;
 	return l->ended || l->reader_gone || l->left_behind || !l->f->follow ? 0 : 1;
 }
 
@@ -241,7 +285,7 @@ static int reconnect(struct follow *f, int wake_fd, struct error *err)
 int follow_run(struct follow *f, struct error *err)
 {
 	struct lines l = { .f = f };
-	int wake_fd = f->cancel_on_signal ? signals_catch() : -1, more;
+	int wake_fd = f->pass_signals ? signals_catch() : -1, more;
 
 	while ((more = follow_once(&l, wake_fd, err)) > 0) {
 		if (err->code == ERR_NOT_FOUND) {
@@ -264,9 +308,9 @@ int follow_run(struct follow *f, struct error *err)
 		if (more != 0)
 			break;
 	}
-	if (more == 0 && f->follow && !l.left_behind)
+	if (more == 0 && f->follow && !f->is_exec && !l.left_behind)
 		more = fetch_end(f, err);
-	if (f->cancel_on_signal)
+	if (f->pass_signals)
 		signals_restore();
 	buf_free(&l.pending);
 	return more < 0 ? -1 : 0;
@@ -283,6 +327,32 @@ static int signal_number(const char *name)
 			return i;
 	}
 	return 0;
+}
+
+int follow_finish(struct follow *f)
+{
+	_cleanup_json_ json_t *end = steal(f->run);
+	const char *error = json_str(end, "error"), *code = json_str(end, "errorCode");
+	bool has_code = json_is_integer(json_object_get(end, "exitCode"));
+
+	if (!end) {
+		fprintf(stderr, "berth: left %s %s behind; `berth attach %s` follows it\n",
+			f->is_exec ? "exec" : "run", f->run_id, f->run_id);
+		return EXIT_INTERRUPTED;
+	}
+	if (f->cli->json) {
+		_cleanup_free_ char *text = json_text(end);
+
+		puts(text);
+	} else if (error && (!has_code || (code && str_starts(code, "command_not")))) {
+		/* A command that said why it failed needs no second voice. */
+		fputs("berth: ", stderr);
+		print_cell(stderr, error);
+		fputc('\n', stderr);
+	}
+	if (!f->is_exec && !f->cli->quiet)
+		print_timeline(end);
+	return exit_code_of(end);
 }
 
 int exit_code_of(const json_t *run)

@@ -1,5 +1,5 @@
 /*
- * Following a run's output to its end, and turning its end into an exit code.
+ * Following the output of a run or an exec to its end, and turning its end into an exit code.
  */
 #pragma once
 
@@ -7,18 +7,23 @@
 
 struct follow {
 	struct cli *cli;
-	struct api *api; /* may be replaced when the server comes back */
-	const char *run_id;
-	int64_t since;         /* next byte of the log that is wanted */
-	bool follow;           /* until the run has ended; else what is there now */
-	bool events;           /* --json: the log's own lines on stdout */
-	bool may_start;        /* a server that went away and stays away is started again */
-	bool cancel_on_signal; /* INT and TERM cancel the run; a second one gives up */
-	json_t *run;           /* out: the run as it ended (with follow); owned by the caller */
-	bool interrupted;      /* out */
+	struct api *api;    /* may be replaced when the server comes back */
+	const char *run_id; /* or an exec's id */
+	bool is_exec;
+	int64_t since;  /* next byte of the log that is wanted */
+	bool follow;    /* until the run has ended; else what is there now */
+	bool events;    /* --json: the log's own lines on stdout */
+	bool may_start; /* a server that went away and stays away is started again */
+	/* INT goes to the command; a second one, or TERM, ends it; one more leaves it behind. */
+	bool pass_signals;
+	json_t *run; /* out: the run (or the exec's exit) as it ended, with follow; the caller's */
+	bool interrupted; /* out */
 };
 /* Survives a restart of the server: the stream goes on at the byte where it broke. */
 int follow_run(struct follow *follow, struct error *err);
+
+/* Says how it ended, frees f->run and returns the exit code. */
+int follow_finish(struct follow *follow);
 
 /* 0..255 as a shell would say it; 124 timed out, 125 Berth's failure, 128+n signal. */
 int exit_code_of(const json_t *run);
@@ -31,3 +36,4 @@ bool write_output(const json_t *event);
 int signals_catch(void);
 void signals_restore(void);
 int signals_count(void);
+bool signals_had_term(void);

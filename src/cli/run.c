@@ -4,7 +4,9 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/attach.h"
 #include "cli/follow.h"
+#include "cli/terminal.h"
 #include "cli/verbs.h"
 
 #define STDIN_MAX (1u << 20)
@@ -17,6 +19,7 @@ static const struct flag FLAGS[] = {
 	{ "cwd", 0, "DIR", "working directory; default on this host: the current one", false },
 	{ "set", 'e', "K=V", "environment variable for the command", true },
 	{ "stdin", 'i', NULL, "send this program's standard input (at most 1 MiB)", false },
+	{ "tty", 't', NULL, "with a terminal: this one; ctrl-p ctrl-q leaves it", false },
 	{ "detach", 'd', NULL, "print the run's id and return", false },
 	{ 0 },
 };
@@ -50,6 +53,20 @@ int put_stdin(json_t *body, struct error *err)
 	json_put_str(body, "stdin", buf_str(&encoded));
 	json_put_str(body, "stdinEncoding", "base64");
 	return 0;
+}
+
+void put_terminal(json_t *body)
+{
+	const char *term = getenv("TERM");
+	json_t *tty = json_object();
+	uint16_t rows, cols;
+
+	terminal_size(&rows, &cols);
+	json_put_int(tty, "rows", rows);
+	json_put_int(tty, "cols", cols);
+	if (term && term[0] && strlen(term) <= 64)
+		json_put_str(tty, "term", term);
+	json_put_new(body, "tty", tty);
 }
 
 /* Where it runs decides what the working directory means: on this host, where the caller stands. */
@@ -101,40 +118,24 @@ static int submit(struct cli *cli, struct api *api, const struct args *args, jso
 	json_put_new(body, "command", json_from_strv(args->command));
 	if (timeout_ms > 0)
 		json_put_int(body, "timeoutMs", timeout_ms);
+	if (args_has(args, "tty"))
+		put_terminal(body);
 	if (put_variables(args, body, err) < 0 || put_place(api, company_id, args, body, err) < 0 ||
 	    (args_has(args, "stdin") && put_stdin(body, err) < 0))
 		return -1;
 	return api_callf(api, "POST", body, run, err, "/api/companies/%s/runs", company_id);
 }
 
-static int finish(struct cli *cli, struct follow *f)
+/* A run's terminal, once it has one. */
+static int sit_down(struct cli *cli, struct api **api, const char *run_id)
 {
-	_cleanup_json_ json_t *run = f->run;
+	_cleanup_error_ struct error err = { 0 };
+	struct attach attach = { .cli = cli, .api = *api, .exec_id = run_id, .is_run = true };
+	int code = attach_terminal(&attach, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH)
+						      : attach_finish(cli, &attach);
 
-	if (!run) {
-		fprintf(stderr, "berth: left run %s behind; `berth logs -f %s` follows it\n",
-			f->run_id, f->run_id);
-		return EXIT_INTERRUPTED;
-	}
-	if (cli->json) {
-		_cleanup_free_ char *text = json_text(run);
-
-		puts(text);
-	}
-	/* A command that said why it failed needs no second voice. */
-	if (!cli->json && !json_is_integer(json_object_get(run, "exitCode")) &&
-	    json_str(run, "error")) {
-		fputs("berth: ", stderr);
-		print_cell(stderr, json_str(run, "error"));
-		fputc('\n', stderr);
-	} else if (!cli->json &&
-		   str_starts(json_str(run, "errorCode") ? json_str(run, "errorCode") : "",
-			      "command_not")) {
-		fprintf(stderr, "berth: %s\n", json_str(run, "error"));
-	}
-	if (!cli->quiet)
-		print_timeline(run);
-	return exit_code_of(run);
+	*api = attach.api;
+	return code;
 }
 
 static int run_verb(struct cli *cli, const struct args *args)
@@ -145,9 +146,14 @@ static int run_verb(struct cli *cli, const struct args *args)
 			    .follow = true,
 			    .events = cli->json,
 			    .may_start = true,
-			    .cancel_on_signal = true };
+			    .pass_signals = true };
 	int code;
 
+	if (args_has(args, "tty") && !args_has(args, "detach") && !terminal_is_here()) {
+		error_set(&err, ERR_BAD_REQUEST,
+			  "-t needs a terminal on standard input and output");
+		return cli_fail(cli, &err, EXIT_BERTH);
+	}
 	if (api_connect(cli, true, &f.api, &err) < 0)
 		return cli_fail(cli, &err, EXIT_BERTH);
 	if (submit(cli, f.api, args, &run, &err) < 0) {
@@ -158,9 +164,12 @@ static int run_verb(struct cli *cli, const struct args *args)
 		else
 			puts(json_str(run, "id"));
 		code = 0;
+	} else if (args_has(args, "tty")) {
+		code = sit_down(cli, &f.api, json_str(run, "id"));
 	} else {
 		f.run_id = json_str(run, "id");
-		code = follow_run(&f, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH) : finish(cli, &f);
+		code = follow_run(&f, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH)
+						: follow_finish(&f);
 	}
 	api_close(f.api);
 	return code;
@@ -174,7 +183,9 @@ const struct verb VERB_RUN = {
 		"the\n"
 		"command's own; 124 it timed out, 125 Berth itself failed, 126 and 127 as a shell, "
 		"128+n\n"
-		"signal n. Ctrl-C cancels the run; a second one leaves it behind.",
+		"signal n. Ctrl-C interrupts the command; a second one ends the run; a third "
+		"leaves it.\n"
+		"Ctrl-Z stops only this program: the run goes on.",
 	.flags = FLAGS,
 	.takes_command = true,
 	.usage_exit = EXIT_BERTH,

@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 
-extern const struct verb VERB_SERVE, VERB_RUN, VERB_EXEC;
+extern const struct verb VERB_SERVE, VERB_RUN, VERB_EXEC, VERB_ATTACH, VERB_CP;
 extern const struct verb VERB_ENV_ADD, VERB_ENV_LS, VERB_ENV_SHOW, VERB_ENV_RM, VERB_ENV_PROBE;
 extern const struct verb VERB_LEASE_ACQUIRE, VERB_LEASE_LS, VERB_LEASE_SHOW, VERB_LEASE_RENEW,
 	VERB_LEASE_RELEASE;
@@ -16,3 +16,5 @@ extern const struct verb VERB_AUDIT, VERB_DOCTOR, VERB_PRUNE, VERB_BACKUP, VERB_
 
 /* This program's standard input into the body's stdin. */
 int put_stdin(json_t *body, struct error *err);
+/* The terminal here into the body's tty. */
+void put_terminal(json_t *body);

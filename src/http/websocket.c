@@ -210,23 +210,43 @@ int64_t websocket_heard(const struct websocket *ws)
 	return ws->heard;
 }
 
+/* Steps until `done` holds. False when the time has passed or the connection is over. */
+static bool drive(struct websocket *ws, bool (*done)(struct websocket *), int64_t deadline)
+{
+	while (!done(ws)) {
+		struct pollfd fd = { .fd = ws->fd };
+		int64_t left = deadline - monotonic_ms();
+
+		if (!websocket_step(ws, true))
+			return false;
+		/* A peer that has shut down its half may still read what is queued. */
+		fd.events = (short)(websocket_events(ws, true) & ~POLLRDHUP);
+		if (!done(ws) && (left <= 0 || (poll(&fd, 1, (int)left) < 0 && errno != EINTR)))
+			return false;
+	}
+	return true;
+}
+
+static bool is_flushed(struct websocket *ws)
+{
+	return !wslay_event_want_write(ws->wslay);
+}
+
+static bool is_over(struct websocket *ws)
+{
+	return wslay_event_get_close_received(ws->wslay) && is_flushed(ws);
+}
+
+/* libwslay sends control frames before all others, so the close must wait for what is queued. */
 void websocket_close(struct websocket *ws, uint16_t code, const char *reason, int64_t wait_ms)
 {
 	int64_t deadline = monotonic_ms() + wait_ms;
 
 	ws->closing = true;
+	drive(ws, is_flushed, deadline);
 	wslay_event_queue_close(ws->wslay, code, (const uint8_t *)reason,
 				MIN_OF(strlen(reason), WEBSOCKET_REASON_SIZE - 2));
-	while (websocket_step(ws, true)) {
-		struct pollfd fd = { .fd = ws->fd, .events = websocket_events(ws, true) };
-		int64_t left = deadline - monotonic_ms();
-
-		/* A peer that has shut down its half will not answer: what is queued has been sent.
-		 */
-		fd.events &= ~POLLRDHUP;
-		if (left <= 0 || (poll(&fd, 1, (int)left) < 0 && errno != EINTR))
-			return;
-	}
+	drive(ws, is_over, deadline);
 }
 
 uint16_t websocket_close_code(struct websocket *ws)

@@ -24,13 +24,16 @@ struct rig_options {
 };
 
 struct rig {
+	pid_t pid;
+	int dir_fd;
 	char dir[64];
 	char root[80];
-	int dir_fd;
-	pid_t pid;
 	uint8_t key[HELLO_KEY_SIZE];
 	char cgroup[160]; /* empty: none */
 };
+
+/* The twin of this build, unless BERTH_RELAY names another. */
+const char *relay_program(void);
 
 void rig_start(struct rig *rig, const struct rig_options *options);
 /* Kills the relay if it still runs, and everything of it. */

@@ -1,0 +1,231 @@
+/* Streams of a link, for the threads that use them. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include "channel/link_parts.h"
+#include "channel/waits.h"
+
+struct stream *link_open(struct link *l, enum wire_type type, const void *msg, uint32_t credit,
+			 struct error *err)
+{
+	struct stream *s = xcalloc(1, sizeof(*s));
+
+	atomic_init(&s->refs, 2); /* the caller's and the link's */
+	s->tail = &s->head;
+	s->allowed = credit;
+	channel_cond_init(&s->changed);
+	pthread_mutex_lock(&l->lock);
+	if (link_request_locked(l, type, msg, &s->id, err) < 0) {
+		pthread_mutex_unlock(&l->lock);
+		pthread_cond_destroy(&s->changed);
+		free(s);
+		return NULL;
+	}
+	s->link = link_ref(l);
+	s->next = l->streams[s->id % ARRAY_SIZE(l->streams)];
+	l->streams[s->id % ARRAY_SIZE(l->streams)] = s;
+	pthread_mutex_unlock(&l->lock);
+	return s;
+}
+
+struct stream *stream_ref(struct stream *s)
+{
+	atomic_fetch_add(&s->refs, 1);
+	return s;
+}
+
+void stream_unref(struct stream *s)
+{
+	struct link *l = s->link;
+
+	if (atomic_fetch_sub(&s->refs, 1) > 1)
+		return;
+	pthread_cond_destroy(&s->changed);
+	free(s);
+	link_unref(l);
+}
+
+static void taken_locked(struct link *l, size_t bytes)
+{
+	l->queued -= bytes;
+	if (l->paused && l->queued < QUEUED_MAX / 2) {
+		l->paused = false;
+		link_want_locked(l);
+	}
+}
+
+static struct item *drain_locked(struct stream *s)
+{
+	struct item *list = s->head;
+
+	s->head = NULL;
+	s->tail = &s->head;
+	s->messages = 0;
+	taken_locked(s->link, s->queued);
+	s->queued = 0;
+	return list;
+}
+
+void stream_close(struct stream *s)
+{
+	struct item *left;
+	struct link *l;
+
+	if (!s)
+		return;
+	l = s->link;
+	pthread_mutex_lock(&l->lock);
+	for (struct stream **p = &l->streams[s->id % ARRAY_SIZE(l->streams)]; *p; p = &(*p)->next) {
+		if (*p == s) {
+			*p = s->next;
+			break;
+		}
+	}
+	s->closed = true;
+	left = drain_locked(s);
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&l->lock);
+	items_free(&left);
+	stream_unref(s);
+	stream_unref(s);
+}
+
+int stream_say(struct stream *s, enum wire_type type, const void *msg, struct error *err)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	int rc = link_send_locked(s->link, s->id, type, msg, err);
+
+	pthread_mutex_unlock(&s->link->lock);
+	return rc;
+}
+
+ssize_t stream_data(struct stream *s, const void *data, size_t len, bool end, struct error *err)
+{
+	struct link *l = s->link;
+	ssize_t rc = -1;
+
+	pthread_mutex_lock(&l->lock);
+	if (l->broken || s->closed) {
+		link_down_error(l, err);
+	} else {
+		size_t n = MIN_OF(MIN_OF(len, s->credit), DATA_MAX);
+		bool last = end && n == len;
+
+		if (n > 0 || last) {
+			frame_append(&l->out, WIRE_DATA, last ? WIRE_END : 0, s->id, data,
+				     (uint32_t)n);
+			s->credit -= n;
+			link_flush_locked(l);
+		}
+		rc = (ssize_t)n;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+void stream_grant(struct stream *s, uint32_t bytes)
+{
+	pthread_mutex_lock(&s->link->lock);
+	s->credit += bytes;
+	pthread_mutex_unlock(&s->link->lock);
+}
+
+size_t stream_credit(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	size_t credit = s->credit;
+
+	pthread_mutex_unlock(&s->link->lock);
+	return credit;
+}
+
+int stream_allow(struct stream *s, uint32_t bytes, struct error *err)
+{
+	struct wire_credit m = { .bytes = bytes };
+
+	pthread_mutex_lock(&s->link->lock);
+	s->allowed += bytes;
+
+	int rc = link_send_locked(s->link, s->id, WIRE_CREDIT, &m, err);
+
+	pthread_mutex_unlock(&s->link->lock);
+	return rc;
+}
+
+int stream_acknowledge(struct stream *s, uint64_t offset, uint32_t bytes, struct error *err)
+{
+	struct link *l = s->link;
+	struct wire_exec_ack ack = { .offset = offset };
+	int rc = 0;
+
+	pthread_mutex_lock(&l->lock);
+	if (!l->broken)
+		rc = wire_encode(&l->out, s->id, WIRE_EXEC_ACK, &ack, err);
+	if (rc == 0) {
+		s->allowed += bytes;
+		rc = link_send_locked(l, s->id, WIRE_CREDIT,
+				      &(struct wire_credit){ .bytes = bytes }, err);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+bool stream_is_deaf(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	bool deaf = s->deaf;
+
+	pthread_mutex_unlock(&s->link->lock);
+	return deaf;
+}
+
+struct link *stream_link(struct stream *s)
+{
+	return s->link;
+}
+
+bool stream_wait_credit(struct stream *s, int64_t deadline)
+{
+	struct link *l = s->link;
+
+	pthread_mutex_lock(&l->lock);
+	while (s->credit == 0 && !s->closed && !l->broken && !s->deaf)
+		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
+			break;
+
+	bool ready = s->credit > 0 && !s->closed && !l->broken;
+
+	pthread_mutex_unlock(&l->lock);
+	return ready;
+}
+
+int stream_take(struct stream *s, int64_t deadline, struct item **items)
+{
+	struct link *l = s->link;
+	int rc = 0;
+
+	pthread_mutex_lock(&l->lock);
+	while (!s->head && !l->broken && !s->poked)
+		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
+			break;
+	s->poked = false;
+	*items = NULL;
+	if (s->head) {
+		*items = drain_locked(s);
+		rc = 1;
+	} else if (l->broken) {
+		rc = -1;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+void stream_poke(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+	s->poked = true;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->link->lock);
+}

@@ -1,0 +1,493 @@
+#include "execs.h"
+#include <errno.h>
+#include "base/fault.h"
+
+static void a_place_nobody_opened_takes_no_command(void **state)
+{
+	struct execs *t = *state;
+	struct going g;
+
+	prepare(t, &g, COMMAND((char *)"true"));
+	g.spec.place_id = "unknown";
+	expect_refused(t, &g, ERR_LEASE_ENDED);
+}
+
+static void an_open_place_costs_nothing_until_it_is_used(void **state)
+{
+	struct execs *t = *state;
+
+	assert_int_equal(keeper_pid(t), 0);
+	assert_false(exists_at(t->dir->fd, "run/places"));
+	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_CANCELLED, 0, NULL), 0);
+	assert_int_equal(keeper_pid(t), 0);
+}
+
+static void a_command_of_another_generation_is_refused(void **state)
+{
+	struct execs *t = *state;
+	struct going g, old;
+
+	prepare(t, &g, COMMAND((char *)"true"));
+	g.spec.generation = GENERATION - 1;
+	expect_refused(t, &g, ERR_STALE_GENERATION);
+	prepare(t, &old, SHELL_COMMAND("exec sleep 1000"));
+	start_in_thread(t, &old);
+	pid_t pid = exec_pid(old.exec);
+
+	open_place(t, PLACE, GENERATION + 1);
+	prepare(t, &g, COMMAND((char *)"true"));
+	g.spec.generation = GENERATION;
+	expect_refused(t, &g, ERR_STALE_GENERATION);
+	/* The new holder's first command finds nothing of the old one's left. */
+	prepare(t, &g, COMMAND((char *)"true"));
+	g.spec.generation = GENERATION + 1;
+	run(t, &g);
+	assert_false(is_alive(pid));
+	join(&old);
+	assert_int_equal(old.result.reason, EXEC_LEASE_LOST);
+}
+
+static void without_the_fence_a_stale_command_gets_in(void **state)
+{
+	struct execs *t = *state;
+	struct going g;
+
+	prepare(t, &g, COMMAND((char *)"true"));
+	g.spec.generation = GENERATION - 1;
+	assert_int_equal(fault_init("exec.fence:skip", NULL), 0);
+	run(t, &g);
+	assert_int_equal(fault_init(NULL, NULL), 0);
+}
+
+static void the_same_exec_cannot_go_twice(void **state)
+{
+	struct execs *t = *state;
+	struct going g;
+	struct exec *second;
+	_cleanup_error_ struct error err = { 0 };
+
+	prepare(t, &g, SHELL_COMMAND("exec sleep 1000"));
+	start_in_thread(t, &g);
+	assert_int_equal(exec_start(t->executor, &g.spec, &second, &err), -1);
+	assert_int_equal(err.code, ERR_CONFLICT);
+	assert_true(executor_place_busy(t->executor, PLACE));
+	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED), 0);
+	join(&g);
+	assert_int_equal(g.result.reason, EXEC_CANCELLED);
+	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED), -(int)ERR_NOT_FOUND);
+	assert_false(executor_place_busy(t->executor, PLACE));
+}
+
+#define TREE                                                                                       \
+	"setsid sh -c 'echo $$ >%s; exec sleep 1000' >/dev/null 2>&1 & "                           \
+	"(sh -c 'sh -c \"echo \\$\\$ >%s2; exec sleep 1000\" & exit' &) ; "                        \
+	"while [ ! -s %s ] || [ ! -s %s2 ]; do sleep 0.01; done; echo ready; exec sleep 1000"
+
+static void cancel_and_timeout_end_the_whole_tree_and_only_it(void **state)
+{
+	struct execs *t = *state;
+	struct going g[3];
+	char script[3][512], name[32];
+	pid_t pid[3][2];
+
+	for (int i = 0; i < 3; i++) {
+		char file[16];
+
+		snprintf(file, sizeof(file), "tree%d", i);
+		snprintf(script[i], sizeof(script[i]), TREE, file, file, file, file);
+		prepare(t, &g[i], SHELL_COMMAND(script[i]));
+		if (i == 1)
+			g[i].spec.timeout_ms = 1500;
+		start_in_thread(t, &g[i]);
+	}
+	for (int i = 0; i < 3; i++) {
+		snprintf(name, sizeof(name), "tree%d", i);
+		wait_until((pid[i][0] = pid_in(t, name)) > 0);
+		snprintf(name, sizeof(name), "tree%d2", i);
+		wait_until((pid[i][1] = pid_in(t, name)) > 0);
+	}
+	assert_int_equal(executor_cancel(t->executor, g[0].id, EXEC_CANCELLED), 0);
+	join(&g[0]);
+	assert_int_equal(g[0].result.reason, EXEC_CANCELLED);
+	assert_string_equal(g[0].result.signal, "SIGKILL");
+	assert_false(is_alive(pid[0][0]) || is_alive(pid[0][1]));
+	join(&g[1]);
+	assert_int_equal(g[1].result.reason, EXEC_TIMEOUT);
+	assert_false(is_alive(pid[1][0]) || is_alive(pid[1][1]));
+	assert_true(is_alive(pid[2][0]) && is_alive(pid[2][1]));
+	assert_int_equal(executor_signal(t->executor, g[2].id, SIGTERM, EXEC_TO_TREE, NULL), 0);
+	join(&g[2]);
+	assert_int_equal(g[2].result.reason, EXEC_SIGNALLED);
+	assert_string_equal(g[2].result.signal, "SIGTERM");
+}
+
+static void a_stopped_place_ends_its_commands_and_takes_no_more(void **state)
+{
+	struct execs *t = *state;
+	struct going g[3], late;
+	pid_t pids[3], relay;
+
+	for (size_t i = 0; i < ARRAY_SIZE(g); i++) {
+		prepare(t, &g[i], SHELL_COMMAND("echo last words; exec sleep 1000"));
+		start_in_thread(t, &g[i]);
+		pids[i] = exec_pid(g[i].exec);
+	}
+	relay = relay_pid(t, PLACE);
+	assert_true(is_alive(relay));
+	for (size_t i = 0; i < ARRAY_SIZE(g); i++)
+		wait_until(runlog_size(t->logs, g[i].id) > 0);
+	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_TIMEOUT, PATIENCE_MS, NULL),
+			 0);
+	assert_false(is_alive(relay));
+	assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
+	for (size_t i = 0; i < ARRAY_SIZE(g); i++) {
+		assert_false(is_alive(pids[i]));
+		join(&g[i]);
+		assert_int_equal(g[i].result.reason, EXEC_TIMEOUT);
+		expect_output(t, &g[i], RUNLOG_STDOUT, "last words\n");
+	}
+	prepare(t, &late, COMMAND((char *)"true"));
+	expect_refused(t, &late, ERR_LEASE_ENDED);
+	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_LEASE_LOST, 0, NULL), 0);
+	/* The next holder of the same place gets a relay of its own. */
+	open_place(t, PLACE, GENERATION + 1);
+	prepare(t, &late, COMMAND((char *)"true"));
+	late.spec.generation = GENERATION + 1;
+	run(t, &late);
+}
+
+static void stopping_one_place_leaves_the_others(void **state)
+{
+	struct execs *t = *state;
+	struct going here, there;
+
+	open_place(t, "elsewhere", 1);
+	prepare(t, &here, SHELL_COMMAND("exec sleep 1000"));
+	start_in_thread(t, &here);
+	prepare(t, &there, SHELL_COMMAND("exec sleep 1000"));
+	there.spec.place_id = "elsewhere";
+	there.spec.generation = 1;
+	start_in_thread(t, &there);
+	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL),
+			 0);
+	join(&here);
+	assert_int_equal(here.result.reason, EXEC_CANCELLED);
+	assert_true(is_alive(exec_pid(there.exec)));
+	assert_int_equal(
+		executor_stop_place(t->executor, "elsewhere", EXEC_CANCELLED, PATIENCE_MS, NULL),
+		0);
+	join(&there);
+}
+
+#define COUNTING                                                                                   \
+	"i=0; while [ $i -lt 4000 ]; do echo line $i; i=$((i+1)); "                                \
+	"[ $((i % 40)) = 0 ] && sleep 0.01; done; exit 5"
+
+static void check_counted(struct execs *t, const struct going *g, const struct exec_result *result)
+{
+	_cleanup_buf_ struct buf want = { 0 }, got = { 0 };
+
+	for (int i = 0; i < 4000; i++)
+		buf_printf(&want, "line %d\n", i);
+	read_output(t, g, RUNLOG_STDOUT, &got);
+	assert_int_equal(got.len, want.len);
+	assert_memory_equal(got.data, want.data, want.len);
+	assert_int_equal(result->exit_code, 5);
+	assert_int_equal(result->reason, EXEC_EXITED);
+	assert_int_equal(result->stdout_bytes, want.len);
+}
+
+static void a_restarted_server_adopts_what_runs_twice(void **state)
+{
+	enum { MANY = 20 };
+	struct execs *t = *state;
+	struct going *g = xcalloc(MANY, sizeof(*g));
+
+	for (int i = 0; i < MANY; i++) {
+		prepare(t, &g[i], SHELL_COMMAND(COUNTING));
+		start_in_thread(t, &g[i]);
+	}
+	for (int round = 0; round < 2; round++) {
+		wait_until(runlog_size(t->logs, g[0].id) > 5000 * (round + 1));
+		executor_free(t->executor);
+		for (int i = 0; i < MANY; i++) {
+			assert_int_equal(pthread_join(g[i].thread, NULL), 0);
+			assert_int_equal(g[i].rc, -1);
+			assert_int_equal(g[i].err.code, ERR_UNAVAILABLE);
+			error_clear(&g[i].err);
+		}
+		server_starts(t);
+		open_place(t, PLACE, GENERATION);
+		for (int i = 0; i < MANY; i++) {
+			adopt(t, &g[i]);
+			spawn_wait(&g[i]);
+		}
+	}
+	for (int i = 0; i < MANY; i++) {
+		join(&g[i]);
+		check_counted(t, &g[i], &g[i].result);
+	}
+	free(g);
+}
+
+static void an_exit_that_was_kept_is_told_again_until_it_is_forgotten(void **state)
+{
+	struct execs *t = *state;
+	_cleanup_error_ struct error err = { 0 };
+	struct going g;
+
+	prepare(t, &g, SHELL_COMMAND("echo once; exit 9"));
+	g.spec.keep_exit = true;
+	run(t, &g);
+	assert_int_equal(g.result.exit_code, 9);
+	executor_free(t->executor);
+	server_starts(t);
+	open_place(t, PLACE, GENERATION);
+	adopt(t, &g);
+	wait_in_thread(&g);
+	assert_int_equal(g.rc, 0);
+	assert_int_equal(g.result.exit_code, 9);
+	expect_output(t, &g, RUNLOG_STDOUT, "once\n");
+	assert_int_equal(executor_forget(t->executor, PLACE, GENERATION, g.id, &err), 0);
+	assert_int_equal(executor_forget(t->executor, PLACE, GENERATION, g.id, &err), 0);
+	assert_int_equal(runlog_open(t->logs, g.id, &g.log, NULL), 0);
+	g.spec.log = g.log;
+	assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(err.code, ERR_NOT_FOUND);
+	runlog_close(g.log);
+}
+
+static void an_exec_that_was_never_started_cannot_be_adopted(void **state)
+{
+	struct execs *t = *state;
+	_cleanup_error_ struct error err = { 0 };
+	struct going g, other;
+
+	/* Without a relay nobody can say whether it was. */
+	prepare(t, &g, NULL);
+	assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(err.code, ERR_LEASE_LOST);
+	prepare(t, &other, COMMAND((char *)"true"));
+	run(t, &other);
+	assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(err.code, ERR_NOT_FOUND);
+	runlog_close(g.log);
+}
+
+static void a_killed_relay_is_a_lost_lease_and_leaves_no_process(void **state)
+{
+	struct execs *t = *state;
+	struct going g, late;
+	pid_t child;
+
+	prepare(t, &g,
+		SHELL_COMMAND(
+			"setsid sleep 1000 >/dev/null 2>&1 & echo $! >child; echo hello; wait"));
+	start_in_thread(t, &g);
+	wait_until((child = pid_in(t, "child")) > 0);
+	wait_until(runlog_size(t->logs, g.id) > 0);
+	assert_int_equal(kill(relay_pid(t, PLACE), SIGKILL), 0);
+	join(&g);
+	assert_int_equal(g.result.reason, EXEC_LEASE_LOST);
+	assert_int_equal(g.result.exit_code, -1);
+	expect_output(t, &g, RUNLOG_STDOUT, "hello\n");
+	wait_until(!is_alive(child));
+	prepare(t, &late, COMMAND((char *)"true"));
+	expect_refused(t, &late, ERR_LEASE_LOST);
+	assert_int_equal(
+		executor_stop_place(t->executor, PLACE, EXEC_LEASE_LOST, PATIENCE_MS, NULL), 0);
+	assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
+}
+
+static void a_killed_keeper_is_replaced_by_one_that_adopts(void **state)
+{
+	struct execs *t = *state;
+	struct going g, other;
+	_cleanup_json_ json_t *health = NULL, *strays = NULL;
+	const char *known[] = { PLACE, "elsewhere" };
+	pid_t first, second;
+
+	prepare(t, &g, SHELL_COMMAND("read x; echo $x"));
+	g.spec.stdin_stream = true;
+	start_in_thread(t, &g);
+	first = keeper_pid(t);
+	assert_true(first > 0);
+	assert_int_equal(kill(first, SIGKILL), 0);
+	wait_until(!is_alive(first));
+	open_place(t, "elsewhere", 1);
+	prepare(t, &other, COMMAND((char *)"true"));
+	other.spec.place_id = "elsewhere";
+	other.spec.generation = 1;
+	run(t, &other);
+	second = keeper_pid(t);
+	assert_true(second > 0 && second != first);
+	health = executor_health(t->executor);
+	assert_int_equal(json_int(json_object_at(health, "keeper"), "places", -1), 2);
+	assert_true(json_bool(json_object_at(health, "keeper"), "ok", false));
+	assert_true(json_bool(json_object_at(health, "relay"), "ok", false));
+	strays = executor_audit(t->executor, known, 2, NULL);
+	assert_int_equal(json_array_size(strays), 0);
+
+	size_t taken;
+
+	assert_int_equal(executor_write_stdin(t->executor, g.id, "still here\n", 11, true,
+					      PATIENCE_MS, &taken, NULL),
+			 0);
+	join(&g);
+	expect_output(t, &g, RUNLOG_STDOUT, "still here\n");
+}
+
+static void audit_names_what_nobody_explains_and_reap_ends_it(void **state)
+{
+	struct execs *t = *state;
+	const char *known[] = { "elsewhere" };
+	_cleanup_json_ json_t *strays = NULL, *after = NULL;
+	bool relay = false, process = false;
+	struct going g;
+	pid_t pid;
+
+	prepare(t, &g, SHELL_COMMAND("exec sleep 1000"));
+	start_in_thread(t, &g);
+	pid = exec_pid(g.exec);
+	strays = executor_audit(t->executor, known, 1, NULL);
+	for (size_t i = 0; i < json_array_size(strays); i++) {
+		json_t *stray = json_array_get(strays, i);
+
+		relay |= streq(json_str(stray, "kind"), "relay") &&
+			 streq(json_str(stray, "id"), PLACE);
+		process |= streq(json_str(stray, "kind"), "process") &&
+			   atoi(json_str(stray, "id")) == pid;
+	}
+	assert_true(relay && process);
+	assert_int_equal(executor_reap(t->executor, known, 1, NULL), 1);
+	join(&g);
+	assert_int_equal(g.result.reason, EXEC_LEASE_LOST);
+	assert_false(is_alive(pid));
+	after = executor_audit(t->executor, known, 1, NULL);
+	assert_int_equal(json_array_size(after), 0);
+}
+
+static void an_idle_place_is_kept_from_being_given_up(void **state)
+{
+	struct execs *t = *state;
+	struct exec_place place = place_with("short", 1);
+	struct going g;
+	pid_t relay;
+
+	place.absence_ms = 1000;
+	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+	prepare(t, &g, COMMAND((char *)"true"));
+	g.spec.place_id = "short";
+	g.spec.generation = 1;
+	run(t, &g);
+	relay = relay_pid(t, "short");
+	poll(NULL, 0, 2500);
+	assert_true(is_alive(relay));
+	/* A new server keeps it as well, only by opening the place. */
+	executor_free(t->executor);
+	server_starts(t);
+	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+	poll(NULL, 0, 2500);
+	assert_true(is_alive(relay));
+	/* And nobody keeps it when nobody has it. */
+	executor_free(t->executor);
+	wait_until(!is_alive(relay));
+	wait_until(!exists_at(t->dir->fd, "run/places/short"));
+	server_starts(t);
+}
+
+static void faults_in_the_channel_are_survived_or_told(void **state)
+{
+	struct execs *t = *state;
+	struct going g;
+
+	assert_int_equal(fault_init("channel.exec_start.before:error", NULL), 0);
+	prepare(t, &g, COMMAND((char *)"true"));
+	expect_refused(t, &g, ERR_FAULT);
+	assert_int_equal(fault_init("channel.exec_start.after:error", NULL), 0);
+	prepare(t, &g, SHELL_COMMAND("echo $$ >ghost; exec sleep 1000"));
+	expect_refused(t, &g, ERR_FAULT);
+	assert_int_equal(fault_init("channel.ack.before:error,channel.forget.before:error", NULL),
+			 0);
+	wait_until(!exists_at(t->dir->fd, "ghost") ||
+		   (pid_in(t, "ghost") > 0 && !is_alive(pid_in(t, "ghost"))));
+	prepare(t, &g, SHELL_COMMAND("head -c 300000 /dev/zero"));
+	run(t, &g);
+	assert_int_equal(g.result.stdout_bytes, 300000);
+	assert_int_equal(fault_init("keeper.make.before:error", NULL), 0);
+	open_place(t, "elsewhere", 1);
+	prepare(t, &g, COMMAND((char *)"true"));
+	g.spec.place_id = "elsewhere";
+	g.spec.generation = 1;
+	expect_refused(t, &g, ERR_FAULT);
+	assert_int_equal(fault_init(NULL, NULL), 0);
+}
+
+static void an_executor_can_go_before_anybody_waited(void **state)
+{
+	struct execs *t = *state;
+	struct going g;
+	pid_t pid;
+
+	prepare(t, &g, SHELL_COMMAND("read x; exit 4"));
+	g.spec.stdin_stream = true;
+	start(t, &g);
+	pid = exec_pid(g.exec);
+	executor_free(t->executor);
+	wait_in_thread(&g);
+	assert_int_equal(g.rc, -1);
+	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
+	assert_true(is_alive(pid));
+	server_starts(t);
+	open_place(t, PLACE, GENERATION);
+	adopt(t, &g);
+
+	size_t taken;
+
+	assert_int_equal(
+		executor_write_stdin(t->executor, g.id, "\n", 1, true, PATIENCE_MS, &taken, NULL),
+		0);
+	wait_in_thread(&g);
+	assert_int_equal(g.rc, 0);
+	assert_int_equal(g.result.exit_code, 4);
+}
+
+static void an_executor_needs_an_owner_and_a_directory_of_its_own(void **state)
+{
+	struct execs *t = *state;
+	struct executor *executor;
+	_cleanup_error_ struct error err = { 0 };
+	struct executor_options options = { .clock = &t->clock, .runtime_path = t->runtime };
+
+	assert_int_equal(executor_new(&options, &executor, &err), -1);
+	options.owner = "somebody";
+	options.runtime_path = "/tmp";
+	assert_int_equal(executor_new(&options, &executor, &err), -1);
+	assert_int_equal(err.code, ERR_FORBIDDEN);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		with_execs(a_place_nobody_opened_takes_no_command),
+		with_execs(an_open_place_costs_nothing_until_it_is_used),
+		with_execs(a_command_of_another_generation_is_refused),
+		with_execs(without_the_fence_a_stale_command_gets_in),
+		with_execs(the_same_exec_cannot_go_twice),
+		with_execs(cancel_and_timeout_end_the_whole_tree_and_only_it),
+		with_execs(a_stopped_place_ends_its_commands_and_takes_no_more),
+		with_execs(stopping_one_place_leaves_the_others),
+		with_execs(a_restarted_server_adopts_what_runs_twice),
+		with_execs(an_exit_that_was_kept_is_told_again_until_it_is_forgotten),
+		with_execs(an_exec_that_was_never_started_cannot_be_adopted),
+		with_execs(a_killed_relay_is_a_lost_lease_and_leaves_no_process),
+		with_execs(a_killed_keeper_is_replaced_by_one_that_adopts),
+		with_execs(audit_names_what_nobody_explains_and_reap_ends_it),
+		with_execs(an_idle_place_is_kept_from_being_given_up),
+		with_execs(faults_in_the_channel_are_survived_or_told),
+		with_execs(an_executor_can_go_before_anybody_waited),
+		with_execs(an_executor_needs_an_owner_and_a_directory_of_its_own),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
