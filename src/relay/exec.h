@@ -20,6 +20,7 @@ struct outlet {
 	struct watch watch; /* fd is -1 when it is closed or paused */
 	enum wire_channel channel;
 	int fd; /* -1: at its end */
+	bool enlarged;
 };
 
 enum { OUTLET_MAIN, OUTLET_STDERR, OUTLETS };

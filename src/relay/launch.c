@@ -83,21 +83,26 @@ ON_BORROWED_STACK static int child_user(const struct launch *l)
 	return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 }
 
+/* When memory runs out the payload goes before the relay. Not allowed everywhere: a wish. */
+ON_BORROWED_STACK static void child_prefer_oom(void)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (write(fd, PAYLOAD_OOM_ADJUST, sizeof(PAYLOAD_OOM_ADJUST) - 1) < 0)
+		errno = 0;
+	close(fd);
+}
+
 ON_BORROWED_STACK static int child_run(void *arg)
 {
 	static const uint64_t no_signals;
 	struct launch *l = arg;
 	int saved = ENOENT;
-	int fd;
 
-	/* When memory runs out the payload goes before the relay. Not allowed everywhere: a wish.
-	 */
-	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		if (write(fd, PAYLOAD_OOM_ADJUST, sizeof(PAYLOAD_OOM_ADJUST) - 1) < 0)
-			errno = 0;
-		close(fd);
-	}
+	if (l->confine)
+		child_prefer_oom();
 	/* The root's descriptor is closed with the others, so the base of cwd is entered first. */
 	if (fchdir(l->root_fd) < 0)
 		return child_fail(l, STEP_CWD);

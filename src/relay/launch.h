@@ -30,7 +30,7 @@ struct launch {
 	int stdin_fd, stdout_fd, stderr_fd; /* all above 2 */
 	bool terminal;           /* stdin_fd is a PTY's end: becomes the controlling terminal */
 	const struct user *user; /* NULL: stay who we are */
-	bool confine;            /* no new privileges, empty bounding set */
+	bool confine; /* no new privileges, empty bounding set, first to go when memory runs out */
 	const struct launch_limit *limits;
 	size_t limit_count;
 	/* Filled by the child. */

@@ -2,6 +2,7 @@
  * Output on its way: pipe or terminal -> ring -> frames.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 
 #define STRETCH_MAX (64u << 10)
 #define HELD_RETRY_MS 1000
+#define PIPE_DEFAULT (64u << 10)
+#define PIPE_ENLARGED (512 << 10)
 
 static void outlet_end(struct outlet *o)
 {
@@ -96,6 +99,11 @@ static void outlet_ready(struct watch *watch, uint32_t events)
 		log_warn("exec %s: %s", exec->id_text, err.message);
 		hold(exec, o->channel, relay->scratch, (size_t)n);
 		return;
+	}
+	/* A flood is worth fewer and larger turns; a command that says little never pays for it. */
+	if ((size_t)n == PIPE_DEFAULT && !exec->pty && !o->enlarged) {
+		o->enlarged = true;
+		fcntl(o->fd, F_SETPIPE_SZ, PIPE_ENLARGED);
 	}
 	if (relay->session && exec->stream)
 		session_pump(relay->session);

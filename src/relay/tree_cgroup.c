@@ -86,21 +86,13 @@ static bool slot_is_empty(const struct slot *slot)
 
 static int init(struct relay *relay, struct error *err)
 {
-	struct pool *pool;
-	struct slot *slot;
-
 	if (!relay->config.has_cgroup || !launch_knows_cgroups())
 		return error_set(err, ERR_UNAVAILABLE, "no cgroup was given");
-	if (faccessat(RELAY_FD_CGROUP, "cgroup.kill", W_OK, 0) < 0)
-		return error_errno(err, errno, "cgroup.kill");
-	pool = xcalloc(1, sizeof(*pool));
-	slot = slot_new(pool, err);
-	if (!slot) {
-		free(pool);
-		return -1;
-	}
-	slot_destroy(slot);
-	relay->tree_state = pool;
+	/* Kernels before 5.14 have no cgroup.kill, and the tree may be mounted for reading only. */
+	if (faccessat(RELAY_FD_CGROUP, "cgroup.kill", W_OK, 0) < 0 ||
+	    faccessat(RELAY_FD_CGROUP, ".", W_OK, 0) < 0)
+		return error_errno(err, errno, "the place's cgroup");
+	relay->tree_state = xcalloc(1, sizeof(struct pool));
 	return 0;
 }
 
@@ -222,7 +214,7 @@ static void release(struct exec *exec)
 	 * A cgroup that was killed once is not used again: kernels since 6.14 compare its kill
 	 * count with the one of the parent's cgroup at clone time, and kill the newborn.
 	 */
-	if (pool->count >= POOL_MAX || slot->killed_at != 0 || !slot_is_empty(slot)) {
+	if (pool->count >= POOL_MAX || slot->killed_at != 0 || !exec->tree_empty) {
 		slot_destroy(slot);
 		return;
 	}

@@ -78,7 +78,7 @@ void loop_arm(struct loop *loop, struct timer *timer, int64_t after_ms)
 	struct timer **t = &loop->timers;
 
 	loop_disarm(loop, timer);
-	timer->at = MAX_OF(loop_now() + after_ms, 1);
+	timer->at = loop_now() + MAX_OF(after_ms, 0);
 	while (*t && (*t)->at <= timer->at)
 		t = &(*t)->next;
 	timer->next = *t;

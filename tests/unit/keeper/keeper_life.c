@@ -40,6 +40,7 @@ static bool as_nobody;
 
 static pid_t keeper_spawn(const char *dir, const char *idle_seconds, const char *fault)
 {
+	const char *program = getenv("BERTH_KEEPER");
 	pid_t pid = fork();
 
 	if (pid != 0)
@@ -48,8 +49,8 @@ static pid_t keeper_spawn(const char *dir, const char *idle_seconds, const char 
 		_exit(97);
 	if (fault)
 		setenv("BERTH_FAULT", fault, 1);
-	execl(getenv("BERTH_KEEPER"), "berth-keeper", "--dir", dir, "--relay",
-	      getenv("BERTH_RELAY"), "--idle-seconds", idle_seconds, (char *)NULL);
+	execl(program ? program : TEST_KEEPER, "berth-keeper", "--dir", dir, "--relay",
+	      relay_program(), "--idle-seconds", idle_seconds, (char *)NULL);
 	_exit(98);
 }
 
@@ -397,9 +398,8 @@ static void a_keeper_killed_while_making_a_place_leaves_nothing_to_the_next(void
 		assert_true(WIFSIGNALED(status));
 		peer_close(&f->peer);
 		keeper_start(f);
-		/* A relay that was running is adopted; nobody asked for it by a whole request. */
-		if (list_places(f, "half") > 0)
-			assert_int_equal(destroy(f, "half"), 0);
+		/* A relay that was running is adopted, anything less is being removed already. */
+		destroy(f, "half");
 		for (int64_t until = test_now_ms() + CLIENT_WAIT_MS; list_places(f, "half") > 0;)
 			assert_true(test_now_ms() < until);
 		assert_true(nothing_left(f));

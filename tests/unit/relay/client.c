@@ -31,6 +31,11 @@ int64_t test_now_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+const char *relay_program(void)
+{
+	return getenv("BERTH_RELAY") ? getenv("BERTH_RELAY") : TEST_RELAY;
+}
+
 static void nap(void)
 {
 	struct timespec t = { .tv_nsec = 2000000 };
@@ -112,7 +117,7 @@ static void cgroup_discard(const struct rig *rig)
 
 static int relay_child(const struct rig *rig, const int *fds, size_t count)
 {
-	const char *program = getenv("BERTH_RELAY");
+	const char *program = relay_program();
 	int moved[8];
 
 	for (size_t i = 0; i < count; i++)
@@ -123,8 +128,6 @@ static int relay_child(const struct rig *rig, const int *fds, size_t count)
 			dup2(moved[i], RELAY_FD_LISTEN + (int)i);
 	}
 	close_range(RELAY_FD_END, ~0u, 0);
-	if (!program)
-		return 99;
 	(void)rig;
 	execle(program, "berth-relay", RIG_PLACE, (char *)NULL, (char *[]){ NULL });
 	return 98;
@@ -169,10 +172,10 @@ void rig_start(struct rig *rig, const struct rig_options *options)
 	int fds[RELAY_FD_END - RELAY_FD_LISTEN], pair[2];
 	struct pollfd ready = { .events = POLLIN };
 
-	assert_non_null(getenv("BERTH_RELAY"));
 	memset(rig, 0, sizeof(*rig));
 	snprintf(rig->dir, sizeof(rig->dir), "/tmp/berth-rig-XXXXXX");
-	assert_non_null(mkdtemp(rig->dir));
+	if (!mkdtemp(rig->dir))
+		abort();
 	snprintf(rig->root, sizeof(rig->root), "%s/root", rig->dir);
 	rig->dir_fd = open(rig->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(mkdirat(rig->dir_fd, "root", 0755), 0);

@@ -32,6 +32,9 @@ struct rig {
 	char cgroup[160]; /* empty: none */
 };
 
+/* The twin of this build, unless BERTH_RELAY names another. */
+const char *relay_program(void);
+
 void rig_start(struct rig *rig, const struct rig_options *options);
 /* Kills the relay if it still runs, and everything of it. */
 void rig_stop(struct rig *rig);
