@@ -49,7 +49,8 @@ void executor_free(struct executor *executor); /* ends what is still going */
 /*
  * ERR_COMMAND_NOT_FOUND / ERR_COMMAND_DENIED when it cannot start; ERR_LEASE_ENDED or
  * ERR_STALE_GENERATION when the place is closed or open for another holder. After success exec_wait
- * must be called exactly once; it frees the exec.
+ * must be called exactly once; it frees the exec. It fails only when the output could not be kept
+ * (the command is ended then); the result is filled all the same.
  */
 int exec_start(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);

@@ -76,11 +76,30 @@ static void stopping_one_place_leaves_the_others(void **state)
 	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL),
 			 0);
 	join(&here);
-	assert_true(is_alive(exec_pid(there.exec)));
+	prepare(t, &here, COMMAND((char *)"true"));
+	here.spec.place_id = "elsewhere";
+	here.spec.generation = 1;
+	run(t, &here);
 	assert_int_equal(
-		executor_stop_place(t->executor, "elsewhere", EXEC_CANCELLED, PATIENCE_MS, NULL),
+		executor_stop_place(t->executor, "elsewhere", EXEC_LEASE_LOST, PATIENCE_MS, NULL),
 		0);
 	join(&there);
+	assert_int_equal(there.result.reason, EXEC_LEASE_LOST);
+}
+
+static void a_place_is_busy_while_a_command_runs_there(void **state)
+{
+	struct execs *t = *state;
+	struct going g;
+
+	assert_false(executor_place_busy(t->executor, PLACE));
+	prepare(t, &g, SHELL_COMMAND("exec sleep 1000"));
+	start_in_thread(t, &g);
+	assert_true(executor_place_busy(t->executor, PLACE));
+	assert_false(executor_place_busy(t->executor, "elsewhere"));
+	executor_cancel(t->executor, g.id, EXEC_CANCELLED);
+	join(&g);
+	assert_false(executor_place_busy(t->executor, PLACE));
 }
 
 static void a_place_that_does_not_stop_in_time_says_so(void **state)
@@ -153,6 +172,7 @@ int main(void)
 		with_execs(without_the_fence_a_stale_command_gets_in),
 		with_execs(a_stopped_place_ends_its_commands_and_takes_no_more),
 		with_execs(stopping_one_place_leaves_the_others),
+		with_execs(a_place_is_busy_while_a_command_runs_there),
 		with_execs(a_place_that_does_not_stop_in_time_says_so),
 		with_execs(an_executor_ends_what_nobody_waited_for),
 		with_execs(deadlines_follow_the_clock_that_was_given),
