@@ -111,6 +111,8 @@ static int exec_verb(struct cli *cli, const struct args *args)
 		fputs("berth: the stream ended before the command did\n", stderr);
 		code = EXIT_BERTH;
 	} else {
+		if (str_equal(json_str(o.exit, "reason"), "lease_lost"))
+			fputs("berth: the lease ended while the command was running\n", stderr);
 		code = exit_code_of(o.exit);
 	}
 	json_decref(o.exit);

@@ -4,6 +4,7 @@
 # BERTH_BIN names the program; build/berth unless given.
 
 bats_require_minimum_version 1.5.0
+export BATS_TEST_TIMEOUT=60
 BERTH=$(realpath "${BERTH_BIN:-$BATS_TEST_DIRNAME/../../build/berth}")
 
 berth() { "$BERTH" "$@"; }
