@@ -48,7 +48,8 @@ struct place {
 	char *cgroup; /* path, or NULL */
 	uint64_t absence_ms;
 	char boot[ID_SIZE];
-	pid_t pid; /* 0: none */
+	char tag[17]; /* argv[2] of its relay */
+	pid_t pid;    /* 0: none */
 	unsigned long long start_time;
 	bool is_child;
 	int pidfd; /* of a relay that is not our child */

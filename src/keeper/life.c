@@ -112,13 +112,25 @@ static int remove_work(const struct place *place)
 	return 0;
 }
 
+/* A child that outlives a killed keeper must not hold the next one's lock, nor the socket. */
+static void leave_the_keeper(const struct place *place)
+{
+	int *places_fd = &place->keeper->places_fd;
+
+	if (*places_fd != 3)
+		*places_fd = dup2(*places_fd, 3);
+	syscall(SYS_close_range, 4u, ~0u, 0u);
+}
+
 /* Removing a big tree takes long; other places do not wait for it. */
 static void start_removing(struct place *place)
 {
 	pid_t pid = fork();
 
-	if (pid == 0)
+	if (pid == 0) {
+		leave_the_keeper(place);
 		_exit(remove_work(place));
+	}
 	place->phase = PLACE_REMOVING;
 	if (pid > 0)
 		place->remover = pid;
@@ -317,6 +329,12 @@ static bool adopt_relay(struct place *place)
 	return loop_watch(&place->keeper->loop, &place->death, place->pidfd, EPOLLIN, NULL) == 0;
 }
 
+static pid_t find_relay(struct place *place)
+{
+	return proc_find_command(
+		(char *[]){ (char[]){ RELAY_PROGRAM_NAME }, place->id, place->tag, NULL });
+}
+
 static void adopt(struct keeper *keeper, const char *id)
 {
 	_cleanup_close_ int place_fd = -1;
@@ -341,7 +359,8 @@ static void adopt(struct keeper *keeper, const char *id)
 		log_info("place %s: adopted, relay %d", id, (int)place->pid);
 		return;
 	}
-	place->pid = strcmp(boot, place->boot) == 0 ? proc_find_command("berth-relay", id) : 0;
+	/* The keeper died between starting the relay and writing it down. */
+	place->pid = strcmp(boot, place->boot) == 0 ? find_relay(place) : 0;
 	place->start_time = place->pid ? process_start_time(place->pid) : 0;
 	place->destroy = true;
 	start_cleaning(place);

@@ -13,11 +13,11 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/spawn.h"
+#include "base/text.h"
 #include "keeper/keeper.h"
 
 #define READY_WAIT_MS 10000
 #define CLONE_INTO_CGROUP_ 0x200000000ull
-#define RELAY_NAME "berth-relay"
 
 struct clone3_args {
 	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
@@ -72,8 +72,11 @@ static int check_request(const struct wire_place_make *m, struct error *err)
 static int fill_place(struct place *place, const struct wire_place_make *m, struct error *err)
 {
 	struct keeper *keeper = place->keeper;
+	uint8_t random[8];
 	struct stat st;
 
+	random_bytes(random, sizeof(random));
+	hex_encode(place->tag, random, sizeof(random));
 	place->kind = m->kind;
 	place->absence_ms = m->absence_ms;
 	boot_id(place->boot);
@@ -190,7 +193,8 @@ static int open_birth(struct place *place, const struct wire_place_make *m, int 
 /* In the child: only system calls from here on. */
 static _Noreturn void become_relay(const struct place *place, struct birth *b)
 {
-	char *argv[] = { (char[]){ RELAY_NAME }, (char *)(uintptr_t)place->id, NULL };
+	char *argv[] = { (char[]){ RELAY_PROGRAM_NAME }, (char *)(uintptr_t)place->id,
+			 (char *)(uintptr_t)place->tag, NULL };
 	char *envp[] = { NULL };
 	int image = fcntl(place->keeper->relay_image, F_DUPFD_CLOEXEC, RELAY_FD_END);
 

@@ -18,6 +18,7 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 		.cgroup = place->cgroup,
 		.boot_id = place->boot,
 		.absence_ms = place->absence_ms,
+		.tag = place->tag,
 	};
 
 	if (wire_encode(&bytes, 0, WIRE_RECIPE, &m, err) < 0)
@@ -47,6 +48,7 @@ int recipe_read(struct place *place, int place_fd, struct error *err)
 	place->cgroup = xstrdup(m.recipe.cgroup);
 	place->absence_ms = m.recipe.absence_ms;
 	id_copy(place->boot, m.recipe.boot_id);
+	snprintf(place->tag, sizeof(place->tag), "%s", m.recipe.tag);
 	return 0;
 }
 

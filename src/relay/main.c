@@ -1,5 +1,5 @@
 /*
- * berth-relay PLACE-ID, started as wire/place.h says.
+ * berth-relay PLACE-ID [TAG], started as wire/place.h says.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -363,7 +363,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(4, U32, made_root, OPT, 1) \
 					F(5, STR, cgroup, OPT, PATH_BOUND) \
 					F(6, STR, boot_id, REQ, 64) \
-					F(7, U64, absence_ms, REQ, ANY64)
+					F(7, U64, absence_ms, REQ, ANY64) \
+					F(8, STR, tag, REQ, 32) /* argv[2] of the relay: this one and no other */
 
 #define WIRE_FIELDS_relay_config(F)	F(1, STR, place_id, REQ, 64) \
 					F(2, B32, key, REQ_SECRET, 32) \

@@ -40,6 +40,7 @@
 /* File in the spool directory: EXEC_STATE frames of exits that were not forgotten. */
 #define RELAY_JOURNAL_FILE "exits"
 
+#define RELAY_PROGRAM_NAME "berth-relay" /* argv[0] */
 #define PLACE_SOCKET_NAME "s"
 #define PLACE_SPOOL_NAME "spool"
 #define KEEPER_SOCKET_NAME "keeper.sock"

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 
 #define ENVIRON_MAX (4u << 20)
+#define STATUS_MAX 8192
 
 struct process {
 	pid_t pid;
@@ -197,25 +198,46 @@ size_t proc_signal_marked(const char *mark, int signal)
 	return live;
 }
 
-pid_t proc_find_command(const char *argv0, const char *argv1)
+/* From the status file: the owner of the directory is root for processes that are not dumpable. */
+static bool is_ours(int proc_fd, pid_t pid)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	char path[32];
+	unsigned real, effective;
+	const char *line;
+
+	snprintf(path, sizeof(path), "%d/status", (int)pid);
+	if (file_read(proc_fd, path, &text, STATUS_MAX, NULL) < 0)
+		return false;
+	line = strstr(buf_str(&text), "\nUid:");
+	return line && sscanf(line + 5, "%u %u", &real, &effective) == 2 && effective == geteuid();
+}
+
+static bool is_command(int proc_fd, pid_t pid, char *const *argv)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	char path[32];
+	size_t pos = 0;
+
+	snprintf(path, sizeof(path), "%d/cmdline", (int)pid);
+	if (file_read(proc_fd, path, &text, ENVIRON_MAX, NULL) < 0)
+		return false;
+	for (; *argv; argv++) {
+		if (pos >= text.len || strcmp(text.data + pos, *argv) != 0)
+			return false;
+		pos += strlen(*argv) + 1;
+	}
+	return pos == text.len;
+}
+
+pid_t proc_find_command(char *const *argv)
 {
 	_cleanup_(snapshot_free) struct snapshot s;
 
 	snapshot_take(&s);
-	for (size_t i = 0; i < s.count; i++) {
-		_cleanup_buf_ struct buf text = { 0 };
-		char path[32];
-		size_t first;
-
-		if (s.list[i].pid == getpid() || is_over(&s.list[i]))
-			continue;
-		snprintf(path, sizeof(path), "%d/cmdline", (int)s.list[i].pid);
-		if (file_read(s.proc_fd, path, &text, ENVIRON_MAX, NULL) < 0 || text.len == 0)
-			continue;
-		first = strnlen(text.data, text.len) + 1;
-		if (strcmp(text.data, argv0) == 0 && first < text.len &&
-		    strcmp(text.data + first, argv1) == 0)
+	for (size_t i = 0; i < s.count; i++)
+		if (s.list[i].pid != getpid() && !is_over(&s.list[i]) &&
+		    is_command(s.proc_fd, s.list[i].pid, argv) && is_ours(s.proc_fd, s.list[i].pid))
 			return s.list[i].pid;
-	}
 	return 0;
 }

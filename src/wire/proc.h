@@ -17,5 +17,6 @@ size_t proc_signal_descendants(pid_t ancestor, int signal);
  * many.
  */
 size_t proc_signal_marked(const char *mark, int signal);
-/* First process (not self) started as argv[0] argv[1] exactly; 0 when there is none. */
-pid_t proc_find_command(const char *argv0, const char *argv1);
+/* First process of our own user, not self, started with exactly these arguments; 0 when there is
+ * none. */
+pid_t proc_find_command(char *const *argv);
