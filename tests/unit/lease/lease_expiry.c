@@ -141,15 +141,17 @@ static void a_lease_is_not_idle_while_a_command_runs(void **state)
 	struct lease_request request = yard_request(y, &y->local);
 	struct pumped p = { 0 };
 	pthread_t thread;
+	pid_t pid;
 
 	request.idle_ms = 60000;
 	yard_acquire(y, &request, &lease);
 	assert_done(y->r, yard_exec_begin(y, &lease, "exec sleep 600", &p.log, &p.exec, y->err));
+	pid = exec_pid(p.exec);
 	assert_int_equal(pthread_create(&thread, NULL, pump, &p), 0);
 	for (int i = 0; i < 10; i++)
 		yard_pass(y, 30000);
 	assert_status(y, lease.id, "active");
-	kill(exec_pid(p.exec), SIGKILL);
+	kill(pid, SIGKILL);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	yard_pass(y, 30000);
 	assert_status(y, lease.id, "active");

@@ -114,7 +114,7 @@ static void walk_through_reuse(struct yard *y, struct estate *e)
 	release_one(y, id);
 }
 
-static void walk_through_ends(struct yard *y, struct estate *e)
+static void walk_through_ends(struct yard *y, struct estate *e, const char *fault)
 {
 	static const enum lease_policy retain = POLICY_RETAIN_ON_FAILURE;
 	struct lease_request request = yard_request(y, &e->once);
@@ -131,6 +131,10 @@ static void walk_through_ends(struct yard *y, struct estate *e)
 	acquire_one(y, &e->once, NULL, 1000, id); /* expires */
 	clock_fake_advance(&y->r->fake, 5000);
 	leases_sweep(y->leases, NULL);
+	arm_with(fault, "db.lease.cleaned.before:error"); /* a claim that is given back */
+	clock_fake_advance(&y->r->fake, 5000);
+	leases_sweep(y->leases, NULL);
+	fault_arm(fault);
 	leases_sweep(y->leases, NULL);
 }
 
@@ -177,7 +181,7 @@ static void walk(struct yard *y, const char *fault)
 	open_estate(y, &e);
 	acquire_one(y, &e.once, OPERATOR_LEASE, DAYS(20), id);
 	walk_through_reuse(y, &e);
-	walk_through_ends(y, &e);
+	walk_through_ends(y, &e, fault);
 	walk_through_trouble(y, &e, fault);
 	environment_clear(&e.once);
 	environment_clear(&e.pool);
