@@ -1,7 +1,7 @@
 load lib
 
-# Everything here is refused with a clear status and code, and changes nothing: what is in the
-# database afterwards, and how much memory the server has, is checked after every test.
+# Everything here is refused with a clear status and code, and changes nothing: every test ends by
+# looking at what is in the database and at how much memory the server has.
 
 more_setup() {
 	chmod 755 "$T"
@@ -18,10 +18,9 @@ more_setup() {
 	memory=$(rss $server)
 }
 
-more_teardown() {
+unchanged() {
 	alive $server
-	after=$(contents)
-	[ "$before" = "$after" ] || { diff <(echo "$before") <(echo "$after"); false; }
+	same "$(contents)" "$before"
 	echo "memory before $memory kB, after $(rss $server) kB"
 	[ $(($(rss $server) - memory)) -lt 6000 ]
 }
@@ -52,6 +51,7 @@ send() { # FILE: as the body of a new company
 	answered 400 validation_error
 	call POST /api/companies '' -H 'Content-Type: application/json'
 	answered 400 invalid_json
+	unchanged
 }
 
 @test "wrong types, values and keys" {
@@ -89,6 +89,7 @@ send() { # FILE: as the body of a new company
 	answered 405 method_not_allowed
 	call TRACE /api/companies
 	case $code in 405 | 400 | 501) ;; *) answered 405 ;; esac
+	unchanged
 }
 
 @test "bodies of 10 MB, by length and by chunks, and one that never ends" {
@@ -105,6 +106,7 @@ send() { # FILE: as the body of a new company
 	# What is announced as enormous is refused before it is sent.
 	raw 'POST /api/companies HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n{' >got
 	has "$(cat got)" '^HTTP/1.1 413'
+	unchanged
 }
 
 @test "nesting of 10,000, a million values, invalid UTF-8" {
@@ -123,6 +125,7 @@ send() { # FILE: as the body of a new company
 	printf '{"name":"a\0b"}' >odd
 	send odd
 	answered 400 invalid_json
+	unchanged
 }
 
 @test "paths: NUL, slashes, dots, double encoding, overlong" {
@@ -144,6 +147,7 @@ send() { # FILE: as the body of a new company
 	fails grep '^HTTP/1.1 [235]' got
 	raw 'GET http://elsewhere/api/companies HTTP/1.1\r\nHost: localhost\r\n\r\n' >got
 	fails grep '^HTTP/1.1 [235]' got
+	unchanged
 }
 
 @test "foreign and unknown ids are 404, or 403 for a company, or 422 inside a body" {
@@ -170,6 +174,7 @@ send() { # FILE: as the body of a new company
 		call POST "/api/environment-leases/$ghost/$verb" "$json"
 		answered 404
 	done
+	unchanged
 }
 
 @test "hostile Host, Origin and content type over TCP" {
@@ -199,6 +204,7 @@ send() { # FILE: as the body of a new company
 	raw 'POST /api/companies HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' >got
 	has "$(cat got)" '^HTTP/1.1 4'
 	fails grep -q 'Access-Control-Allow' got
+	unchanged
 }
 
 @test "another local user, over TCP and over a socket left open to all" {
@@ -224,6 +230,7 @@ send() { # FILE: as the body of a new company
 	stranger --unix-socket "$BERTH_DATA/berth.sock" -X POST -H 'Content-Type: application/json' -d '{"name":"x"}' http://localhost/api/companies
 	answered 403 forbidden
 	chmod 700 "$BERTH_DATA"
+	unchanged
 }
 
 @test "the same bad requests a few thousand times leave memory where it was" {
@@ -243,4 +250,5 @@ for i in range(3000):
     if b'close' in got.lower().split(b'\r\n\r\n')[0]:
         s.close(); s = None
 P
+	unchanged
 }

@@ -25,7 +25,6 @@ teardown() {
 			[ -s "$log" ] && sed "s|^|$(basename "$log"): |" "$log" | tail -40
 		done
 	fi
-	if declare -F more_teardown >/dev/null; then more_teardown; fi
 	local pid lock
 	while read -r pid; do end "$pid" KILL; done <"$T/pids"
 	for lock in "$T"/*/lock; do
