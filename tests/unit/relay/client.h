@@ -24,10 +24,10 @@ struct rig_options {
 };
 
 struct rig {
+	pid_t pid;
+	int dir_fd;
 	char dir[64];
 	char root[80];
-	int dir_fd;
-	pid_t pid;
 	uint8_t key[HELLO_KEY_SIZE];
 	char cgroup[160]; /* empty: none */
 };

@@ -21,7 +21,9 @@ static struct frame only_frame(const struct buf *b)
 static int decode_raw(enum wire_type type, const char *payload, uint32_t len,
 		      struct wire_message *m)
 {
-	struct frame frame = { .type = type, .payload = (const uint8_t *)payload, .length = len };
+	struct frame frame = { .type = (uint8_t)type,
+			       .payload = (const uint8_t *)payload,
+			       .length = len };
 
 	return wire_decode(&frame, m, NULL);
 }
