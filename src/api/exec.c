@@ -144,8 +144,6 @@ static ssize_t next_bytes(void *arg, struct http_connection *connection, char *b
 	}
 }
 
-/* ---- the bounded answer ---- */
-
 struct capture {
 	struct buf data;
 	bool truncated;
@@ -211,8 +209,6 @@ static int answer_whole(struct listener *listener, struct request *request,
 	capture_put(json, "stderr", &errors);
 	return answer(response, 200, json);
 }
-
-/* ---- the request ---- */
 
 struct order {
 	char **argv, **env;

@@ -126,8 +126,6 @@ static struct runlog_store *logs_of(struct execs *execs, bool kept)
 	return kept ? execs->kept_logs : execs->scratch_logs;
 }
 
-/* ---- the file of a kept exec ---- */
-
 static char *record_name(const char *id)
 {
 	return xasprintf("kept/%s", id);
@@ -252,8 +250,6 @@ int64_t execs_prune(struct execs *execs, int64_t before_ms, struct error *err)
 	closedir(dir);
 	return r < 0 ? -1 : removed;
 }
-
-/* ---- an exec that is going ---- */
 
 static void live_free(struct live_exec *live)
 {
