@@ -32,6 +32,7 @@ teardown() {
 		pid=$(jq -r .pid "$lock")
 		is_berth "$pid" && end "$pid" KILL
 	done
+	mountpoint -q "$T/small" && umount -l "$T/small"
 	# A command's last file may be in the making while its tree is ended.
 	rm -rf "$T" || rm -rf "$T"
 }
