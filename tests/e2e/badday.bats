@@ -164,7 +164,7 @@ lease_is() { same "$(berth lease show "$1" --json | jq -r .status)" "$2"; }
 	same "$(cat out)" "still here"
 	each=$((($(rss $server) - before) / 2000))
 	echo "$each kB a connection"
-	[ "$each" -lt 40 ]
+	[ "$each" -lt 96 ]
 	end $holder KILL
 	wait_for 20 few_connections
 	[ $(($(rss $server) - before)) -lt 30000 ]
