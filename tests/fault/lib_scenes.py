@@ -21,6 +21,7 @@ class World:
         self.server = server
         self.mark = "CANARY=" + server.data
         self.company = None
+        self.environments = {}  # name: id
 
     def call(self, method, path, body=None, headers=None):
         """Scenes go on after a refusal (the fault may have made it), not after a death."""
@@ -60,11 +61,14 @@ class World:
         return f"/api/companies/{self.company}/{what}"
 
     def environment(self, name, metadata=None, **config):
+        if name in self.environments:
+            return self.environments[name]
         body = {"name": name, "driver": "sandbox",
                 "config": dict({"provider": "fake", "image": "x"}, **config)}
         if metadata:
             body["metadata"] = metadata
-        return self.make(self.of_company("environments"), body)["id"]
+        self.environments[name] = self.make(self.of_company("environments"), body)["id"]
+        return self.environments[name]
 
     def local(self):
         return next(e["id"] for e in self.call("GET", self.of_company("environments"))[1]
@@ -278,14 +282,15 @@ def hold_and_release(w):
 
 
 def resume_again(w):
-    again = w.environment("again", reuseLease=True)
     for _ in range(2):
-        w.release(w.lease(again))
+        hold_and_release(w)
 
 
 def rest(w):
-    w.give_back()
-    w.until(w.at_rest)
+    def given_back():
+        w.give_back()
+        return w.at_rest()
+    w.until(given_back)
 
 
 def leave_work(w):
@@ -293,6 +298,14 @@ def leave_work(w):
     w.run("sleep", "600")
     w.lease(w.environment("again", reuseLease=True))
     w.await_running(2)
+
+
+def leave_queue(w):
+    """Beside it a run that waits for what an operator holds."""
+    leave_work(w)
+    waiting = w.run("true", environmentId=w.environment("again", reuseLease=True))
+    w.until(lambda: w.server.query(
+        "SELECT 1 FROM runs WHERE id = ? AND status_reason IS NOT NULL", waiting))
 
 
 def take_up(w):
@@ -360,6 +373,6 @@ SCENES = [Scene(act) for act in (
           before_faults="driver.release.before:kill"),
     Scene(rest, hold, forget_rows, name="unexplained_at_start"),
     Scene(rest, hold_here, reboot, name="rebooted"),
-    Scene(rest, leave_work, other_node, name="dead_node"),
+    Scene(rest, leave_queue, other_node, name="dead_node"),
     Scene(take_up, leave_work, name="crash"),
 ]
