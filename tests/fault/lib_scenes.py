@@ -20,6 +20,7 @@ class World:
     def __init__(self, server):
         self.server = server
         self.mark = "CANARY=" + server.data
+        self.patience = 8
         self.company = None
         self.environments = {}  # name: id
 
@@ -27,9 +28,9 @@ class World:
         """Scenes go on after a refusal (the fault may have made it), not after a death."""
         return self.server.call(method, path, body, headers)
 
-    def until(self, done, deadline=8):
+    def until(self, done):
         """False when it did not come about: with a fault in the way that is no surprise."""
-        end = time.monotonic() + deadline
+        end = time.monotonic() + self.patience
         while not done():
             if not self.server.alive():
                 raise Died("while waiting")
@@ -99,6 +100,11 @@ class World:
                       {"command": command, "generation": lease["generation"],
                        "env": {"CANARY": self.server.data}},
                       {"Idempotency-Key": key} if key else None)
+
+    def renew(self, lease):
+        if lease:
+            self.call("POST", f"/api/environment-leases/{lease['id']}/renew",
+                      {"generation": lease["generation"], "ttlSeconds": 60})
 
     def release(self, lease, **body):
         if lease:
@@ -184,9 +190,7 @@ def lease_by_hand(w):
     plain = w.environment("plain")
     held = w.lease(plain, key="k1")
     w.lease(plain, key="k1")
-    if held:
-        w.call("POST", f"/api/environment-leases/{held['id']}/renew",
-               {"generation": held["generation"], "ttlSeconds": 60})
+    w.renew(held)
     w.exec(held, "sh", "-c", "echo x", key="e1")
     w.release(held)
 
