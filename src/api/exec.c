@@ -127,8 +127,6 @@ static ssize_t next_bytes(void *arg, struct http_connection *connection, char *b
 	}
 }
 
-/* ---- the bounded answer ---- */
-
 struct capture {
 	struct buf data;
 	bool truncated;
@@ -195,8 +193,6 @@ static int answer_whole(struct listener *listener, struct request *request,
 	capture_put(json, "stderr", &errors);
 	return answer(response, 200, json);
 }
-
-/* ---- the request ---- */
 
 struct order {
 	char **argv, **env;

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#define MAX_ARMED 32
+#define MAX_ARMED 256
 #define MAX_NAME 128
 
 /* Made by the linker from the section; weak, so that a program without any point links too. */

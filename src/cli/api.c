@@ -31,7 +31,7 @@ struct api {
 };
 
 /* A socket's path may be longer than an address holds: /proc/self/fd/N/name is always short. */
-static int socket_path(struct api *api, const char *data_path, struct error *err)
+static int socket_path(struct api *api, const char *data_path, bool may_start, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(data_path, "berth.sock");
 
@@ -40,6 +40,9 @@ static int socket_path(struct api *api, const char *data_path, struct error *err
 		api->socket_path = steal(path);
 		return 0;
 	}
+	/* The server that is about to start needs it too. */
+	if (may_start && dir_make(AT_FDCWD, data_path, 0700, err) < 0)
+		return -1;
 	if (dir_open(AT_FDCWD, data_path, &api->data_dirfd, err) < 0)
 		return -1;
 	api->socket_path = xasprintf("/proc/self/fd/%d/berth.sock", api->data_dirfd);
@@ -59,7 +62,7 @@ void api_close(struct api *api)
 	free(api);
 }
 
-static int open_api(struct cli *cli, struct api **out, struct error *err)
+static int open_api(struct cli *cli, bool may_start, struct api **out, struct error *err)
 {
 	_cleanup_api_ struct api *api = xcalloc(1, sizeof(*api));
 
@@ -73,7 +76,7 @@ static int open_api(struct cli *cli, struct api **out, struct error *err)
 			api->base[strlen(api->base) - 1] = 0;
 	} else {
 		api->base = xstrdup("http://localhost");
-		if (socket_path(api, cli->data_path, err) < 0)
+		if (socket_path(api, cli->data_path, may_start, err) < 0)
 			return -1;
 	}
 	api->curl = curl_easy_init();
@@ -445,7 +448,7 @@ int api_connect(struct cli *cli, bool may_start, struct api **out, struct error 
 {
 	_cleanup_api_ struct api *api = NULL;
 
-	if (open_api(cli, &api, err) < 0)
+	if (open_api(cli, may_start, &api, err) < 0)
 		return -1;
 	if (api_call(api, "GET", "/api/health", NULL, NULL, err) < 0) {
 		if (err->code != ERR_UNAVAILABLE)

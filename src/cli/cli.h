@@ -28,7 +28,7 @@ struct flag {
 	bool many; /* may be given more than once */
 };
 
-#define ARGS_MAX_FLAGS 32
+#define ARGS_MAX_FLAGS 256
 struct args {
 	const struct verb *verb;
 	const struct flag *flag[ARGS_MAX_FLAGS]; /* as given, in order */

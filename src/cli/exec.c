@@ -11,7 +11,7 @@ static const struct flag FLAGS[] = {
 	{ "generation", 0, "N", "as acquire said; a stale one is refused", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long", false },
 	{ "cwd", 0, "DIR", "absolute directory in the place", false },
-	{ "set", 'e', "K=V", "environment variable for the command", true },
+	{ "set", 'e', "K[=V]", "environment variable; without a value: the one it has here", true },
 	{ "stdin", 'i', NULL, "send this program's standard input, as it comes", false },
 	{ "tty", 't', NULL, "with a terminal: this one", false },
 	{ "user", 'u', "NAME", "as this user of the place", false },
@@ -21,11 +21,8 @@ static const struct flag FLAGS[] = {
 
 static int build(const struct args *args, json_t *body, struct error *err)
 {
-	json_t *env = json_object();
 	int64_t generation = -1, timeout_ms = 0;
-	const char *pair;
 
-	json_put_new(body, "env", env);
 	json_put_new(body, "command", json_from_strv(args->command));
 	if (!args_int(args, "generation", 0, INT64_MAX, &generation) ||
 	    !args_duration_ms(args, "timeout", &timeout_ms))
@@ -36,16 +33,8 @@ static int build(const struct args *args, json_t *body, struct error *err)
 		json_put_int(body, "timeoutMs", timeout_ms);
 	if (args_has(args, "cwd"))
 		json_put_str(body, "cwd", args_value(args, "cwd"));
-	for (size_t i = 0; (pair = args_nth(args, "set", i)); i++) {
-		const char *equals = strchr(pair, '=');
-		_cleanup_free_ char *key = NULL;
-
-		if (!equals || equals == pair)
-			return error_set(err, ERR_BAD_REQUEST, "-e wants NAME=value, not \"%s\"",
-					 pair);
-		key = xstrndup(pair, (size_t)(equals - pair));
-		json_put_str(env, key, equals + 1);
-	}
+	if (put_variables(args, body, err) < 0)
+		return -1;
 	if (args_has(args, "user"))
 		json_put_str(body, "user", args_value(args, "user"));
 	if (args_has(args, "tty"))

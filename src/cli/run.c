@@ -17,28 +17,38 @@ static const struct flag FLAGS[] = {
 	{ "agent", 0, "NAME", "on behalf of this agent", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long (10m)", false },
 	{ "cwd", 0, "DIR", "working directory; default on this host: the current one", false },
-	{ "set", 'e', "K=V", "environment variable for the command", true },
+	{ "set", 'e', "K[=V]", "environment variable; without a value: the one it has here", true },
 	{ "stdin", 'i', NULL, "send this program's standard input (at most 1 MiB)", false },
 	{ "tty", 't', NULL, "with a terminal: this one; ctrl-p ctrl-q leaves it", false },
 	{ "detach", 'd', NULL, "print the run's id and return", false },
 	{ 0 },
 };
 
-static int put_variables(const struct args *args, json_t *body, struct error *err)
+/* NAME=value, or NAME alone for the value it has here, which then stands in no argument list. */
+static int put_variable(json_t *env, const char *given, struct error *err)
+{
+	size_t len = strcspn(given, "=");
+	_cleanup_free_ char *name = xstrndup(given, len);
+	const char *value = given[len] ? given + len + 1 : getenv(name);
+
+	if (!len)
+		return error_set(err, ERR_BAD_REQUEST, "-e wants NAME=value or NAME");
+	if (!value)
+		return error_set(err, ERR_BAD_REQUEST, "-e %s: there is no such variable here",
+				 name);
+	json_put_str(env, name, value);
+	return 0;
+}
+
+int put_variables(const struct args *args, json_t *body, struct error *err)
 {
 	json_t *env = json_object();
-	const char *pair;
+	const char *given;
 
 	json_put_new(body, "env", env);
-	for (size_t i = 0; (pair = args_nth(args, "set", i)); i++) {
-		const char *equals = strchr(pair, '=');
-		_cleanup_free_ char *key = NULL;
-
-		if (!equals || equals == pair)
-			return error_set(err, ERR_BAD_REQUEST, "-e wants NAME=value, not \"%s\"",
-					 pair);
-		key = xstrndup(pair, (size_t)(equals - pair));
-		json_put_str(env, key, equals + 1);
+	for (size_t i = 0; (given = args_nth(args, "set", i)); i++) {
+		if (put_variable(env, given, err) < 0)
+			return -1;
 	}
 	return 0;
 }

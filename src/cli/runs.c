@@ -15,7 +15,7 @@ static int runs_verb(struct cli *cli, const struct args *args)
 	char company_id[ID_SIZE];
 	int64_t limit = 20;
 
-	if (!args_int(args, "limit", 1, 500, &limit))
+	if (!args_int(args, "limit", 1, 200, &limit))
 		return EXIT_USAGE;
 	if (api_connect(cli, true, &api, &err) < 0 || api_company(cli, api, company_id, &err) < 0)
 		return cli_fail(cli, &err, 1);

@@ -14,6 +14,8 @@ extern const struct verb VERB_COMPANY_LS, VERB_COMPANY_ADD, VERB_AGENT_LS, VERB_
 extern const struct verb VERB_AUDIT, VERB_DOCTOR, VERB_PRUNE, VERB_BACKUP, VERB_VERSION,
 	VERB_FAULTS;
 
+/* What -e gave, into the body's env. */
+int put_variables(const struct args *args, json_t *body, struct error *err);
 /* This program's standard input into the body's stdin. */
 int put_stdin(json_t *body, struct error *err);
 /* The terminal here into the body's tty. */

@@ -25,6 +25,7 @@
 #include "run/service.h"
 
 #define PROVISION_TIMEOUT_MS 300000
+#define RELEASE_TRIES 6
 
 struct walk {
 	struct orchestration *o;
@@ -501,16 +502,42 @@ enum lease_status lease_status_for_run(enum run_status status)
 	return status == RUN_FAILED || status == RUN_TIMED_OUT ? LEASE_FAILED : LEASE_RELEASED;
 }
 
-/* Cleanup trouble is the lease room's to retry; it never changes what the run came to. */
+/* Every lease has left `active`: what is left to do for its place is in the cleanup queue. */
+static bool all_ended(const json_t *report)
+{
+	const json_t *entry;
+	size_t i;
+
+	json_array_foreach (report, i, entry) {
+		if (json_str(entry, "error"))
+			return false;
+	}
+	return report != NULL;
+}
+
+/*
+ * Cleanup trouble is the lease room's to retry; it never changes what the run came to. Only if the
+ * database refuses the end of a holding it is tried again here, because the sweep gives a run that
+ * has just ended its time.
+ */
 static void release(struct walk *w)
 {
-	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *report = NULL;
+	enum lease_status status = lease_status_for_run(w->run->status);
+	int64_t pause_ms = 50;
 
-	report = lease_release_run(w->o->leases, w->run->id, lease_status_for_run(w->run->status),
-				   NULL, &w->actor, &err);
-	if (!report)
-		log_warn("run %s: leases not released yet: %s", w->run->id, err.message);
+	for (int tries = 0; tries < RELEASE_TRIES; tries++) {
+		_cleanup_error_ struct error err = { 0 };
+		_cleanup_json_ json_t *report =
+			lease_release_run(w->o->leases, w->run->id, status, NULL, &w->actor, &err);
+
+		if (all_ended(report))
+			return;
+		log_warn("run %s: leases not released yet: %s", w->run->id,
+			 report ? "the database refused" : err.message);
+		if (!runs_pause(w->o->runs, pause_ms))
+			return;
+		pause_ms *= 2;
+	}
 }
 
 static void keep_timings(struct walk *w, int64_t total_ms)

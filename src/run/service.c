@@ -386,7 +386,7 @@ int runs_start(struct runs *runs, struct error *err)
 		return error_errno(err, failed, "cannot start the runs' dispatcher");
 	runs->started = true;
 	runs_wake(runs);
-	return 0;
+	return lookout_start(runs, err);
 }
 
 size_t runs_active(struct runs *runs)
@@ -432,6 +432,7 @@ void runs_stop(struct runs *runs, bool drain, int64_t wait_ms)
 	if (runs->started)
 		pthread_join(runs->dispatcher, NULL);
 	runs->started = false;
+	lookout_stop(runs);
 	if (drain && wait_idle(runs, wait_ms))
 		return;
 	let_go(runs);

@@ -42,6 +42,9 @@ struct runs {
 	struct run_watcher *watchers;
 	bool woken, stopping, started;
 	pthread_t dispatcher;
+
+	bool looking_out;
+	pthread_t lookout;
 };
 
 void runs_wake(struct runs *runs);
@@ -51,5 +54,8 @@ void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, stru
 void runs_notify(struct runs *runs, const char *run_id);
 /* Waits; false when the service is stopping and the caller should give up. */
 bool runs_pause(struct runs *runs, int64_t ms);
+/* The thread that finds lost runs while serving (recovery.c); it ends when `stopping` is set. */
+int lookout_start(struct runs *runs, struct error *err);
+void lookout_stop(struct runs *runs);
 /* spec 01 E.7: failed and timed_out runs fail their leases, all others release them. */
 enum lease_status lease_status_for_run(enum run_status status);

@@ -28,12 +28,13 @@ struct runlog_reader;
 int runlog_store_open(int dirfd, int64_t max_bytes, struct runlog_store **store, struct error *err);
 void runlog_store_close(struct runlog_store *store);
 
-/* Opens for appending, creating it if absent; name is one path segment. */
+/* Opens for appending, creating it if absent; name is one path segment without a leading dot, at
+ * most 200 bytes (ERR_BAD_PATH). ERR_CONFLICT while another writer has it. */
 int runlog_open(struct runlog_store *store, const char *name, struct runlog **log,
 		struct error *err);
 int runlog_append(struct runlog *log, enum runlog_stream stream, const void *data, size_t len,
 		  int64_t now_ms, struct error *err);
-int64_t runlog_end(const struct runlog *log); /* bytes so far */
+int64_t runlog_end(const struct runlog *log); /* bytes so far, kept or not */
 int runlog_sync(struct runlog *log, struct error *err);
 /* No more output will come: followers see the end. Frees the writer. */
 void runlog_close(struct runlog *log);
@@ -54,12 +55,15 @@ int runlog_reader_open(struct runlog_store *store, const char *name, int64_t sin
  * -1. */
 int runlog_read(struct runlog_reader *reader, size_t max, struct runlog_chunk *chunk,
 		struct error *err);
-/* True while a writer has the log open, that is, while 0 from runlog_read may become 1 later. */
+/* True while a writer has the log open or something is still unread, that is, while 0 from
+ * runlog_read may become 1 later: a loop of "read; when 0 and not live, stop" misses nothing. */
 bool runlog_is_live(struct runlog_reader *reader);
 /* Becomes readable when there may be something new or the writer closed; clear it before reading.
  */
 int runlog_reader_event(struct runlog_reader *reader);
 void runlog_reader_close(struct runlog_reader *reader);
 
+/* Absence is success; ERR_CONFLICT while it is being written. Open readers read on. */
 int runlog_remove(struct runlog_store *store, const char *name, struct error *err);
-int64_t runlog_size(struct runlog_store *store, const char *name); /* payload bytes; -1: none */
+/* As runlog_end; -1: no such log. */
+int64_t runlog_size(struct runlog_store *store, const char *name);

@@ -12,6 +12,13 @@
  */
 #define INDEX_BYTES_MIN ((int64_t)1 << 20)
 
+/*
+ * Output never takes the last of the disk: the database needs it to record how the command ended,
+ * and everybody else's work with it.
+ */
+#define DISK_RESERVE_BYTES ((int64_t)8 << 20)
+#define DISK_LOOK_BYTES ((int64_t)256 << 10) /* how much is written between two looks */
+
 struct runlog {
 	struct topic *topic;
 	int data_fd, index_fd;
@@ -20,6 +27,7 @@ struct runlog {
 	int64_t kept;        /* where the next chunk goes in the data file */
 	struct record total; /* the last record's totals, and what was dropped since */
 	int64_t marked;      /* total.end as the last mark has it */
+	int64_t look_at;     /* value of kept at which the disk is looked at again */
 	bool truncated;
 	bool names_synced;
 	int64_t end; /* total.end for readers of runlog_end, atomic */
@@ -137,11 +145,27 @@ static int64_t room_for(const struct runlog *log, int64_t len)
 	return MIN_OF(len, MAX_OF(max - log->kept, 0));
 }
 
+static int check_disk(struct runlog *log, struct error *err)
+{
+	if (log->kept < log->look_at)
+		return 0;
+
+	int64_t bytes = dir_free_bytes(log->data_fd);
+
+	if (bytes >= 0 && bytes < DISK_RESERVE_BYTES)
+		return error_set(err, ERR_DISK_FULL, "log %s: less than %lld MiB of disk are left",
+				 log->topic->name, (long long)(DISK_RESERVE_BYTES >> 20));
+	log->look_at = log->kept + DISK_LOOK_BYTES;
+	return 0;
+}
+
 static int keep(struct runlog *log, enum runlog_stream stream, const void *data, int64_t len,
 		int64_t now_ms, struct error *err)
 {
 	struct record record = log->total;
 
+	if (check_disk(log, err) < 0)
+		return -1;
 	add_to_total(&record, stream, len, now_ms);
 	/* What a failed write left behind `kept` is overwritten by the next one. */
 	if (fd_pwrite_all(log->data_fd, data, (size_t)len, (off_t)log->kept, err) < 0)

@@ -4,6 +4,7 @@
 # BERTH_BIN names the program; build/berth unless given.
 
 bats_require_minimum_version 1.5.0
+export BATS_TEST_TIMEOUT=60
 BERTH=$(realpath "${BERTH_BIN:-$BATS_TEST_DIRNAME/../../build/berth}")
 
 berth() { "$BERTH" "$@"; }
@@ -24,7 +25,6 @@ teardown() {
 			[ -s "$log" ] && sed "s|^|$(basename "$log"): |" "$log" | tail -40
 		done
 	fi
-	if declare -F more_teardown >/dev/null; then more_teardown; fi
 	local pid lock
 	while read -r pid; do end "$pid" KILL; done <"$T/pids"
 	for lock in "$T"/*/lock; do
@@ -32,6 +32,7 @@ teardown() {
 		pid=$(jq -r .pid "$lock")
 		is_berth "$pid" && end "$pid" KILL
 	done
+	mountpoint -q "$T/small" && umount -l "$T/small"
 	# A command's last file may be in the making while its tree is ended.
 	rm -rf "$T" || rm -rf "$T"
 }

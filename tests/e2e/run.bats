@@ -64,7 +64,10 @@ load lib
 	same "$(grep ^PAPERCLIP_RUN_ID= got | cut -d= -f2)" "$(grep ^BERTH_RUN_ID= got | cut -d= -f2)"
 	fails grep from-the-host got
 	fails grep ^BERTH_DATA got
-	exits 125 berth run -q -e novalue -- true
+	# A name alone takes the value it has here; one that has none is a mistake.
+	same "$(CANARY=mine berth run -q -e CANARY -- printenv CANARY)" mine
+	exits 125 berth run -q -e NOT_SET_ANYWHERE -- true
+	exits 125 berth run -q -e =x -- true
 }
 
 @test "-i sends standard input, byte by byte, up to a mebibyte; without it there is none" {
@@ -107,12 +110,14 @@ load lib
 
 @test "a timeout ends what the command left behind too, however it hid" {
 	serve
-	exits 124 berth run -q --timeout 1s -- sh -c '
+	exits 124 berth run -q --json --timeout 1s -- sh -c '
 		(setsid sh -c "echo \$\$ >hidden; (setsid sleep 300 & echo \$! >deeper); sleep 300" &)
-		sleep 300'
+		sleep 300' >got
 	wait_for 5 test -s deeper
 	wait_for 10 gone "$(cat hidden)"
 	wait_for 10 gone "$(cat deeper)"
+	# All of them obeyed TERM, so nobody waited for the grace of 5 s to pass.
+	tail -1 got | jq -e '.timings.executedMs < 5000'
 }
 
 @test "what a command leaves behind ends with it" {
@@ -233,23 +238,25 @@ load lib
 }
 
 @test "values of -e are in no list, log, activity, server log or command line but the command's own" {
-	serve -v
-	canary=canary-$RANDOM$RANDOM
-	id=$(berth run --detach -e "TOKEN=$canary" -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done')
+	serve -v # before the variable is there
+	export TOKEN=canary-$RANDOM$RANDOM
+	in_background "$BERTH" run -e TOKEN -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done' >said 2>&1
+	cli=$!
 	wait_for 10 test -s pid
 	# The variable reached the command ...
-	tr '\0' '\n' <"/proc/$(cat pid)/environ" | grep -qx "TOKEN=$canary"
-	# ... and the argument vectors of the server and its children do not show it.
-	fails grep -l "$canary" /proc/$server/cmdline "/proc/$(cat pid)/cmdline"
-	berth runs --json >said
-	call GET "/api/runs/$id"
+	tr '\0' '\n' <"/proc/$(cat pid)/environ" | grep -qx "TOKEN=$TOKEN"
+	# ... and no argument list shows it.
+	fails grep -l "$TOKEN" "/proc/$cli/cmdline" "/proc/$server/cmdline" "/proc/$(cat pid)/cmdline"
+	fails grep -q "$TOKEN" "/proc/$server/environ"
+	berth runs --json >>said
+	jq -e '.items[0].envKeys == ["TOKEN"]' < <(berth runs --json)
+	call GET "/api/runs/$(berth runs --json | jq -r '.items[0].id')"
 	echo "$body" >>said
 	call GET "/api/companies/$(company)/activity"
 	echo "$body" >>said
-	: >go
-	berth logs -f "$id" >>said
 	berth lease ls Local --json >>said
-	jq -e '.items[0].envKeys == ["TOKEN"]' < <(berth runs --json)
-	fails grep "$canary" said "$T/serve.log"
-	fails grep -r "$canary" "$BERTH_DATA/logs"
+	: >go
+	exits 0 wait $cli
+	fails grep "$TOKEN" said "$T/serve.log"
+	fails grep -r "$TOKEN" "$BERTH_DATA/logs"
 }

@@ -19,6 +19,7 @@ import time
 
 from lib import BERTH, SHORT_PERIODS, Died, Server, unrest, wait_until
 from lib_scenes import SCENES, World
+from lib_seam import bypasses
 
 SETTLE = 30
 SCENES_PER_POINT = 2
@@ -33,6 +34,8 @@ UNREACHABLE = {
 
 def come_to_rest(w):
     def complaints():
+        if not w.server.alive():
+            raise Died("while coming to rest")
         w.give_back()
         return unrest(w.server, w.mark)
     if not w.server.alive():
@@ -109,17 +112,18 @@ def walks_of(point, rehearsal, thorough):
 
 
 def walk(action, point, scene, nth):
+    begin = time.monotonic()
     hits, wrong = play(scene, f"{point}@{nth}:{action}")
-    return wrong, hits.count(point) >= nth
+    return wrong, hits.count(point) >= nth, time.monotonic() - begin
 
 
 def try_points(pool, action, points, rehearsal, thorough):
     """Failures; a walk that misses its point (timing) is no failure as long as another does not."""
     walks = [(point, scene, nth) for point in points
              for scene, nth in walks_of(point, rehearsal, thorough)]
-    results = pool.map(lambda w: walk(action, *w), walks)
+    results = list(pool.map(lambda w: walk(action, *w), walks))
     reached, failures = set(), []
-    for (point, scene, nth), (wrong, hit) in zip(walks, results):
+    for (point, scene, nth), (wrong, hit, _) in zip(walks, results):
         if hit:
             reached.add(point)
         if wrong:
@@ -128,6 +132,8 @@ def try_points(pool, action, points, rehearsal, thorough):
                  if rehearsal.passed[point] and point not in reached]
     print(f"{action}: {len(points)} points, {len(reached)} met in {len(walks)} walks,"
           f" {len(failures)} failures", flush=True)
+    (_, _, seconds), (point, scene, _) = max(zip(results, walks), key=lambda walk: walk[0][2])
+    print(f"    the slowest came to rest after {seconds:.1f} s: {point} in {scene.name}")
     return failures
 
 
@@ -141,6 +147,7 @@ def main():
     begin = time.monotonic()
     # The walks mostly wait: for a disk, a sweep, a process to end.
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("BERTH_WORKERS", "6"))) as pool:
+        around = pool.submit(bypasses, points) if not wanted else None
         rehearsal = Rehearsal(pool, scenes)
         failures = rehearsal.failures
         if scenes == SCENES:
@@ -150,6 +157,9 @@ def main():
         for action in actions:
             failures += try_points(pool, action, chosen, rehearsal,
                                    bool(os.environ.get("BERTH_LONG")))
+        if around:
+            failures += around.result()
+            print(f"with all points refusing, {len(around.result())} changes got past them")
     for failure in failures:
         print(failure)
     print(f"kill loop: {len(failures)} failures in {time.monotonic() - begin:.0f} s")

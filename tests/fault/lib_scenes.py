@@ -20,15 +20,17 @@ class World:
     def __init__(self, server):
         self.server = server
         self.mark = "CANARY=" + server.data
+        self.patience = 8
         self.company = None
+        self.environments = {}  # name: id
 
     def call(self, method, path, body=None, headers=None):
         """Scenes go on after a refusal (the fault may have made it), not after a death."""
         return self.server.call(method, path, body, headers)
 
-    def until(self, done, deadline=8):
+    def until(self, done):
         """False when it did not come about: with a fault in the way that is no surprise."""
-        end = time.monotonic() + deadline
+        end = time.monotonic() + self.patience
         while not done():
             if not self.server.alive():
                 raise Died("while waiting")
@@ -60,11 +62,14 @@ class World:
         return f"/api/companies/{self.company}/{what}"
 
     def environment(self, name, metadata=None, **config):
+        if name in self.environments:
+            return self.environments[name]
         body = {"name": name, "driver": "sandbox",
                 "config": dict({"provider": "fake", "image": "x"}, **config)}
         if metadata:
             body["metadata"] = metadata
-        return self.make(self.of_company("environments"), body)["id"]
+        self.environments[name] = self.make(self.of_company("environments"), body)["id"]
+        return self.environments[name]
 
     def local(self):
         return next(e["id"] for e in self.call("GET", self.of_company("environments"))[1]
@@ -95,6 +100,11 @@ class World:
                       {"command": command, "generation": lease["generation"],
                        "env": {"CANARY": self.server.data}},
                       {"Idempotency-Key": key} if key else None)
+
+    def renew(self, lease):
+        if lease:
+            self.call("POST", f"/api/environment-leases/{lease['id']}/renew",
+                      {"generation": lease["generation"], "ttlSeconds": 60})
 
     def release(self, lease, **body):
         if lease:
@@ -180,9 +190,7 @@ def lease_by_hand(w):
     plain = w.environment("plain")
     held = w.lease(plain, key="k1")
     w.lease(plain, key="k1")
-    if held:
-        w.call("POST", f"/api/environment-leases/{held['id']}/renew",
-               {"generation": held["generation"], "ttlSeconds": 60})
+    w.renew(held)
     w.exec(held, "sh", "-c", "echo x", key="e1")
     w.release(held)
 
@@ -278,14 +286,15 @@ def hold_and_release(w):
 
 
 def resume_again(w):
-    again = w.environment("again", reuseLease=True)
     for _ in range(2):
-        w.release(w.lease(again))
+        hold_and_release(w)
 
 
 def rest(w):
-    w.give_back()
-    w.until(w.at_rest)
+    def given_back():
+        w.give_back()
+        return w.at_rest()
+    w.until(given_back)
 
 
 def leave_work(w):
@@ -293,6 +302,14 @@ def leave_work(w):
     w.run("sleep", "600")
     w.lease(w.environment("again", reuseLease=True))
     w.await_running(2)
+
+
+def leave_queue(w):
+    """Beside it a run that waits for what an operator holds."""
+    leave_work(w)
+    waiting = w.run("true", environmentId=w.environment("again", reuseLease=True))
+    w.until(lambda: w.server.query(
+        "SELECT 1 FROM runs WHERE id = ? AND status_reason IS NOT NULL", waiting))
 
 
 def take_up(w):
@@ -360,6 +377,6 @@ SCENES = [Scene(act) for act in (
           before_faults="driver.release.before:kill"),
     Scene(rest, hold, forget_rows, name="unexplained_at_start"),
     Scene(rest, hold_here, reboot, name="rebooted"),
-    Scene(rest, leave_work, other_node, name="dead_node"),
+    Scene(rest, leave_queue, other_node, name="dead_node"),
     Scene(take_up, leave_work, name="crash"),
 ]

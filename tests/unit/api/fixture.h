@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -123,6 +124,16 @@ static inline void take_id(json_t *json, char out[ID_SIZE])
 	json_decref(json);
 }
 
+/* The server keeps SIGTERM for server_run; without that a test that hangs could not be ended. */
+static inline void heed_sigterm(void)
+{
+	sigset_t term;
+
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	pthread_sigmask(SIG_UNBLOCK, &term, NULL);
+}
+
 static inline void server_begin(struct api_test *t, bool allow_fake)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -130,6 +141,7 @@ static inline void server_begin(struct api_test *t, bool allow_fake)
 
 	if (server_start(&options, &t->server, &err) < 0)
 		fail_msg("%s", err.message);
+	heed_sigterm();
 }
 
 static inline void server_end(struct api_test *t)

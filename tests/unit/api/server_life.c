@@ -1,4 +1,3 @@
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "api/data.h"
@@ -131,8 +130,9 @@ static void what_lies_in_the_way_of_the_socket_is_looked_at(void **state)
 static void sigterm_stops_the_server(void **state)
 {
 	struct api_test *t = *state;
+	struct server_options options = { .data_path = t->data };
 
-	server_begin(t, false);
+	assert_int_equal(server_start(&options, &t->server, NULL), 0);
 	assert_int_equal(kill(getpid(), SIGTERM), 0);
 	assert_int_equal(server_run(t->server, NULL), 0);
 	assert_int_equal(access(t->socket, F_OK), -1);

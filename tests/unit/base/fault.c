@@ -104,7 +104,7 @@ static void a_plan_that_cannot_work_is_refused(void **state)
 
 	_cleanup_buf_ struct buf many = { 0 };
 
-	for (int i = 0; i < 100; i++)
+	for (int i = 0; i < 300; i++)
 		buf_printf(&many, "%stest.write:before@%d:error", i ? "," : "", i + 1);
 	assert_int_equal(fault_init(buf_str(&many), &err), -1);
 }

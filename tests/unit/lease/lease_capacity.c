@@ -132,6 +132,29 @@ static void waiter_clear(struct waiter_thread *w)
 	error_clear(&w->err);
 }
 
+SQL(CAPACITY_TEST_INTENTS, "SELECT COUNT(*) FROM intents");
+
+static void a_lease_that_is_being_made_counts_already(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment env = { 0 };
+	_cleanup_lease_ struct lease second = { 0 };
+	struct waiter_thread first = { .cancel_fd = -1 };
+	struct lease_request request;
+
+	yard_sandbox(y, "small", "{'provider':'fake','faults':{'acquire':{'delayMs':400}}}", 1,
+		     &env);
+	begin_waiting(&first, y, &env);
+	while (records_number(y->r, &CAPACITY_TEST_INTENTS) == 0)
+		nap();
+	request = yard_request(y, &env);
+	assert_refused(y->r, ERR_PLACE_BUSY,
+		       lease_acquire(y->leases, &request, &second, NULL, y->err));
+	end_waiting(&first);
+	assert_int_equal(first.result, 0);
+	waiter_clear(&first);
+}
+
 /* They line up one after the other; each release lets exactly the first of them in. */
 static void first_come_first_served(struct yard *y, const struct environment *env)
 {
@@ -352,6 +375,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		YARD_BOTH(the_limit_counts_leases_and_says_why),
 		YARD(a_lease_that_is_not_cleaned_up_still_counts),
+		YARD(a_lease_that_is_being_made_counts_already),
 		YARD_BOTH(those_who_wait_for_a_limit_are_served_in_order),
 		YARD(those_who_wait_for_a_reused_place_are_served_in_order),
 		YARD(a_newcomer_does_not_overtake_those_who_wait),

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include "base/text.h"
+#include "lease/room.h"
 
 #define RUN_A "11111111-1111-4111-8111-111111111111"
 #define RUN_B "22222222-2222-4222-8222-222222222222"
@@ -66,6 +67,35 @@ static void a_renewed_lease_goes_on(void **state)
 	assert_status(y, lease.id, "active");
 	yard_pass(y, 1);
 	assert_status(y, lease.id, "expired");
+}
+
+static bool was_late(const struct lease *lease, int64_t now)
+{
+	return lease->expires_at <= now;
+}
+
+/* The sweep has found it late, and only then is it renewed. */
+static void a_renewal_just_before_the_end_wins(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_lease_ struct lease lease = { 0 };
+	struct lease_request request = yard_request(y, &y->local);
+
+	request.ttl_ms = 10000;
+	yard_acquire(y, &request, &lease);
+	for (int i = 0; i < 2; i++) {
+		_cleanup_ending_ struct ending end = { .leases = y->leases,
+						       .lease_id = lease.id,
+						       .status = LEASE_EXPIRED,
+						       .actor = &ACTOR_SYSTEM,
+						       .action = ACTION_RELEASE,
+						       .still = was_late };
+
+		assert_done(y->r, ending_queue(&end, y->err));
+		assert_int_equal(end.ended, i);
+		assert_status(y, lease.id, i ? "pending_cleanup" : "active");
+		clock_fake_advance(&y->r->fake, 10000);
+	}
 }
 
 static int answer_with_an_end(struct driver_host *host, const struct place_request *request,
@@ -141,15 +171,17 @@ static void a_lease_is_not_idle_while_a_command_runs(void **state)
 	struct lease_request request = yard_request(y, &y->local);
 	struct pumped p = { 0 };
 	pthread_t thread;
+	pid_t pid;
 
 	request.idle_ms = 60000;
 	yard_acquire(y, &request, &lease);
 	assert_done(y->r, yard_exec_begin(y, &lease, "exec sleep 600", &p.log, &p.exec, y->err));
+	pid = exec_pid(p.exec);
 	assert_int_equal(pthread_create(&thread, NULL, pump, &p), 0);
 	for (int i = 0; i < 10; i++)
 		yard_pass(y, 30000);
 	assert_status(y, lease.id, "active");
-	kill(exec_pid(p.exec), SIGKILL);
+	kill(pid, SIGKILL);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	yard_pass(y, 30000);
 	assert_status(y, lease.id, "active");
@@ -267,6 +299,7 @@ int main(void)
 		YARD_BOTH(I16_a_lease_ends_when_its_time_is_up),
 		YARD(an_expired_lease_is_not_brought_back),
 		YARD_BOTH(a_renewed_lease_goes_on),
+		YARD(a_renewal_just_before_the_end_wins),
 		YARD(a_provider_that_sets_an_end_is_believed),
 		YARD_BOTH(an_idle_lease_ends_and_a_used_one_does_not),
 		YARD(a_lease_is_not_idle_while_a_command_runs),

@@ -36,6 +36,8 @@ SQL(RECOVER_DEAD_NODE, "INSERT INTO nodes (id, boot_epoch, boot_id, started_at, 
 		       " VALUES ($1, 1, 'x', $2, $2)");
 SQL(RECOVER_MOVE_PLACE, "UPDATE places SET node_id = $2 WHERE id = $1");
 SQL(RECOVER_MOVE_LEASE, "UPDATE leases SET node_id = $2 WHERE id = $1");
+SQL(RECOVER_ORPHAN_OWNER, "SELECT environment_id FROM places WHERE state = 'cleanup'"
+			  " AND cleanup_reason = 'interrupted'");
 SQL(RECOVER_EPOCH, "SELECT epoch FROM places WHERE id = $1");
 
 /* ---- the walk of the child ---- */
@@ -114,7 +116,7 @@ static void walk_through_reuse(struct yard *y, struct estate *e)
 	release_one(y, id);
 }
 
-static void walk_through_ends(struct yard *y, struct estate *e)
+static void walk_through_ends(struct yard *y, struct estate *e, const char *fault)
 {
 	static const enum lease_policy retain = POLICY_RETAIN_ON_FAILURE;
 	struct lease_request request = yard_request(y, &e->once);
@@ -131,6 +133,10 @@ static void walk_through_ends(struct yard *y, struct estate *e)
 	acquire_one(y, &e->once, NULL, 1000, id); /* expires */
 	clock_fake_advance(&y->r->fake, 5000);
 	leases_sweep(y->leases, NULL);
+	arm_with(fault, "db.lease.cleaned.before:error"); /* a claim that is given back */
+	clock_fake_advance(&y->r->fake, 5000);
+	leases_sweep(y->leases, NULL);
+	fault_arm(fault);
 	leases_sweep(y->leases, NULL);
 }
 
@@ -177,7 +183,7 @@ static void walk(struct yard *y, const char *fault)
 	open_estate(y, &e);
 	acquire_one(y, &e.once, OPERATOR_LEASE, DAYS(20), id);
 	walk_through_reuse(y, &e);
-	walk_through_ends(y, &e);
+	walk_through_ends(y, &e, fault);
 	walk_through_trouble(y, &e, fault);
 	environment_clear(&e.once);
 	environment_clear(&e.pool);
@@ -468,6 +474,50 @@ static void an_intent_waits_for_a_provider_that_does_not_answer(void **state)
 	assert_int_equal(yard_inventory(y), 0);
 }
 
+static void what_an_intent_left_is_queued_under_its_environment(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment env = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_free_ char *owner = NULL;
+	struct lease_request request;
+
+	yard_sandbox(y, "box", FAKE, 0, &env);
+	request = yard_request(y, &env);
+	fault_arm("db.lease.grant.before:error,driver.destroy.before:error,"
+		  "db.lease.orphan.before:error");
+	assert_int_equal(lease_acquire(y->leases, &request, &lease, NULL, y->err), -1);
+	/* The disk with the spool is gone: the intent still says it. */
+	fault_arm("db.lease.unspool.before:error");
+	yard_restart(y);
+	owner = records_text(y->r, &RECOVER_ORPHAN_OWNER);
+	assert_non_null(owner);
+	assert_string_equal(owner, env.id);
+	fault_disarm();
+	yard_sweep(y);
+	assert_settled(y);
+	assert_int_equal(yard_inventory(y), 0);
+}
+
+static void a_release_that_was_interrupted_is_queued_at_start(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment env = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+
+	yard_sandbox(y, "pool", FAKE_REUSED, 0, &env);
+	yard_acquire_from(y, &env, &lease);
+	fault_arm("db.lease.released.before:error");
+	yard_release(y, &lease);
+	fault_disarm();
+	assert_place(y, lease.place_id, "releasing");
+	yard_restart(y);
+	assert_place(y, lease.place_id, "cleanup");
+	yard_sweep(y);
+	assert_place(y, lease.place_id, "free");
+	assert_status(y, lease.id, "released");
+}
+
 static void an_intent_that_nobody_can_settle_stays_visible(void **state)
 {
 	struct yard *y = yard_of(state);
@@ -617,6 +667,8 @@ int main(int argc, char **argv)
 		YARD(a_running_runs_lease_is_left_to_the_recovery_of_runs),
 		YARD(a_reboot_ends_what_ran_on_this_host),
 		YARD(an_intent_waits_for_a_provider_that_does_not_answer),
+		YARD(what_an_intent_left_is_queued_under_its_environment),
+		YARD(a_release_that_was_interrupted_is_queued_at_start),
 		YARD(an_intent_that_nobody_can_settle_stays_visible),
 		YARD_BOTH(the_work_of_a_dead_node_is_finished_by_another),
 		YARD(what_another_live_node_holds_is_queued_for_it),
