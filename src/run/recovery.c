@@ -1,9 +1,12 @@
 /*
  * What an earlier server left behind. The command of a run is in the care of its place's relay, so
- * a run whose server died is taken up where its log ends and never notices. Three things can be
- * found instead: the command never began (the run is queued again), or the relay is gone as well,
- * with the command: then the run fails with process_lost, its leases are released as failed, and
- * only then one retry is queued, so that the retry never meets its predecessor's place.
+ * a run whose server died is taken up where its log ends and never notices. Two things can be found
+ * instead: the command never began (the run is queued again), or the relay is gone as well, with
+ * the command. Then the run fails with process_lost, its leases are released as failed, and only
+ * then one retry is queued, so that the retry never meets its predecessor's place.
+ *
+ * It is looked for before serving, and every few seconds while serving: a database that refused at
+ * the start leaves a run for later, and another node may die at any time.
  */
 #include "run/service.h"
 
@@ -14,6 +17,8 @@
 #include "run/row.h"
 
 #define BATCH 64
+#define LOOK_EVERY_MS 5000
+#define LOOKOUT_STACK_BYTES (512 * 1024)
 
 /* Ours from an earlier start, or anybody's whose node has been silent too long. */
 SQL(RUN_LOST,
@@ -22,17 +27,21 @@ SQL(RUN_LOST,
     " AND ((r.node_id = $1 AND r.boot_epoch < CAST($2 AS BIGINT))"
     "  OR (r.node_id <> $1 AND (n.heartbeat_at IS NULL OR n.heartbeat_at < CAST($3 AS BIGINT))))"
     " ORDER BY r.created_at, r.id LIMIT CAST($4 AS BIGINT)");
-SQL(RUN_ADOPT_QUEUED,
-    "UPDATE runs SET node_id = $1, boot_epoch = $2, updated_at = $3"
-    " WHERE status IN ('queued', 'running', 'scheduled_retry') AND status = 'queued'"
-    " AND node_id <> $1 AND node_id NOT IN"
-    " (SELECT id FROM nodes WHERE heartbeat_at >= CAST($4 AS BIGINT))");
+/* Wants $1 = our node and $2 = the oldest heartbeat of a live one. */
+#define QUEUED_ON_DEAD_NODE                                                                        \
+	"status IN ('queued', 'running', 'scheduled_retry') AND status = 'queued'"                 \
+	" AND node_id <> $1 AND node_id NOT IN"                                                    \
+	" (SELECT id FROM nodes WHERE heartbeat_at >= CAST($2 AS BIGINT))"
+SQL(RUN_QUEUED_ON_DEAD_NODE, "SELECT 1 FROM runs WHERE " QUEUED_ON_DEAD_NODE " LIMIT 1");
+SQL(RUN_ADOPT_QUEUED, "UPDATE runs SET node_id = $1, boot_epoch = $3, updated_at = $4"
+		      " WHERE " QUEUED_ON_DEAD_NODE);
 
 struct lost {
 	struct runs *runs;
 	int64_t now;
 	char ids[BATCH][ID_SIZE];
 	size_t count;
+	bool queued_elsewhere;
 };
 
 static int find_lost(struct tx *tx, void *arg, struct error *err)
@@ -51,13 +60,27 @@ static int find_lost(struct tx *tx, void *arg, struct error *err)
 	return more < 0 ? -1 : 0;
 }
 
+static int look_for_queued(struct tx *tx, void *arg, struct error *err)
+{
+	struct lost *l = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int found;
+
+	if (tx_query(tx, &c, &RUN_QUEUED_ON_DEAD_NODE, err, B_TEXT(l->runs->node->id),
+		     B_INT(l->now - NODE_DEAD_MS)) < 0)
+		return -1;
+	found = cursor_next(&c, err);
+	l->queued_elsewhere = found > 0;
+	return found < 0 ? -1 : 0;
+}
+
 static int adopt_queued(struct tx *tx, void *arg, struct error *err)
 {
 	struct lost *l = arg;
 
 	return tx_exec(tx, &RUN_ADOPT_QUEUED, err, B_TEXT(l->runs->node->id),
-		       B_INT(l->runs->node->boot_epoch), B_INT(l->now),
-		       B_INT(l->now - NODE_DEAD_MS)) < 0
+		       B_INT(l->now - NODE_DEAD_MS), B_INT(l->runs->node->boot_epoch),
+		       B_INT(l->now)) < 0
 		       ? -1
 		       : 0;
 }
@@ -143,6 +166,9 @@ static int settle(struct runs *runs, const char *id, struct error *err)
 	_cleanup_error_ struct error why = { 0 };
 	int going = -1;
 
+	/* Taken up already, which could not be recorded. */
+	if (runs_has(runs, id))
+		return 0;
 	if (run_get(runs, id, &run, err) < 0)
 		return -1;
 	if (streq(run.node_id, runs->node->id) && id_is_set(run.lease_id))
@@ -167,7 +193,9 @@ int runs_recover(struct runs *runs, struct error *err)
 
 	l->runs = runs;
 	l->now = clock_now(runs->clock);
-	if (DB_WRITE(runs->db, "run.adopt", adopt_queued, l, err) < 0)
+	/* Asking before writing keeps a quiet look from being a transaction. */
+	if (db_read(runs->db, look_for_queued, l, err) < 0 ||
+	    (l->queued_elsewhere && DB_WRITE(runs->db, "run.adopt", adopt_queued, l, err) < 0))
 		return -1;
 	do {
 		if (db_read(runs->db, find_lost, l, err) < 0)
@@ -184,4 +212,39 @@ int runs_recover(struct runs *runs, struct error *err)
 		}
 	} while (l->count == BATCH && settled > 0);
 	return 0;
+}
+
+static void *look_out(void *arg)
+{
+	struct runs *runs = arg;
+
+	while (runs_pause(runs, LOOK_EVERY_MS)) {
+		_cleanup_error_ struct error err = { 0 };
+
+		if (runs_recover(runs, &err) < 0)
+			log_warn("lost runs could not be looked for: %s", err.message);
+	}
+	return NULL;
+}
+
+int lookout_start(struct runs *runs, struct error *err)
+{
+	pthread_attr_t attr;
+	int failed;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, LOOKOUT_STACK_BYTES);
+	failed = pthread_create(&runs->lookout, &attr, look_out, runs);
+	pthread_attr_destroy(&attr);
+	if (failed)
+		return error_errno(err, failed, "cannot start the thread that finds lost runs");
+	runs->looking_out = true;
+	return 0;
+}
+
+void lookout_stop(struct runs *runs)
+{
+	if (runs->looking_out)
+		pthread_join(runs->lookout, NULL);
+	runs->looking_out = false;
 }

@@ -169,6 +169,16 @@ static struct run_task *find_task(struct runs *runs, const char *id)
 	return task;
 }
 
+bool runs_has(struct runs *runs, const char *run_id)
+{
+	bool has;
+
+	pthread_mutex_lock(&runs->lock);
+	has = find_task(runs, run_id) != NULL;
+	pthread_mutex_unlock(&runs->lock);
+	return has;
+}
+
 static void drop_task(struct run_task *task)
 {
 	struct runs *runs = task->runs;

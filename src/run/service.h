@@ -48,6 +48,8 @@ struct runs {
 };
 
 void runs_wake(struct runs *runs);
+/* Whether the run is on its way here. */
+bool runs_has(struct runs *runs, const char *run_id);
 /* A run whose command is going, on a thread of its own; takes over exec and log. */
 void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, struct runlog *log);
 /* Tells followers that something about the run changed. */
