@@ -25,8 +25,9 @@ SQL(AUDIT_LEASES, "SELECT l.id, l.place_id, l.run_id, r.id, r.status, p.state, p
 		  " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
 		  " AND l.status = 'active' ORDER BY l.acquired_at, l.id LIMIT $1");
 /* A place on its way in or out still has its relay, and is listed for itself. */
-SQL(AUDIT_IN_USE,
-    "SELECT id FROM places WHERE node_id = $1 AND state <> 'gone' AND state <> 'free'");
+SQL(AUDIT_IN_USE, "SELECT id FROM places WHERE node_id = $1"
+		  " AND state IN ('held', 'resuming', 'releasing', 'cleanup', 'retained')"
+		  " AND state <> 'gone'");
 SQL(AUDIT_INTENTS, "SELECT id, provider, provider_ref, state, reason, created_at, node_id,"
 		   " boot_epoch FROM intents ORDER BY created_at, id LIMIT $1");
 

@@ -112,7 +112,7 @@ static int end_lost(struct runs *runs, const struct run *run, struct error *err)
 	return run_note_end(runs->db, runs->clock, run->id, &ending, MAX_OF(log_bytes, 0), err);
 }
 
-/* 1: going on, 0: the relay knows no such command, -1: there is no relay to ask. */
+/* 0: it goes on; -1: no relay knows of it. */
 static int take_up(struct runs *runs, const struct run *run, struct error *err)
 {
 	_cleanup_lease_ struct lease lease = { 0 };
@@ -128,12 +128,12 @@ static int take_up(struct runs *runs, const struct run *run, struct error *err)
 		return -1;
 	if (exec_adopt(runs->executor, &spec, &exec, err) < 0) {
 		runlog_close(spec.log);
-		return err->code == ERR_NOT_FOUND ? 0 : -1;
+		return -1;
 	}
 	if (run_note_adopted(runs->db, runs->clock, runs->node, run->id, err) < 0)
 		log_warn("run %s goes on, which could not be recorded: %s", run->id, err->message);
 	runs_take_up(runs, run->id, exec, spec.log);
-	return 1;
+	return 0;
 }
 
 static int release_leases(struct runs *runs, const struct run *run, struct error *err)
@@ -164,7 +164,7 @@ static int settle(struct runs *runs, const char *id, struct error *err)
 {
 	_cleanup_run_ struct run run = { 0 };
 	_cleanup_error_ struct error why = { 0 };
-	int going = -1;
+	bool goes_on = false;
 
 	/* Taken up already, which could not be recorded. */
 	if (runs_has(runs, id))
@@ -172,12 +172,14 @@ static int settle(struct runs *runs, const char *id, struct error *err)
 	if (run_get(runs, id, &run, err) < 0)
 		return -1;
 	if (streq(run.node_id, runs->node->id) && id_is_set(run.lease_id))
-		going = take_up(runs, &run, &why);
-	if (going > 0) {
+		goes_on = take_up(runs, &run, &why) == 0;
+	if (goes_on) {
 		log_info("run %s goes on", id);
 		return 0;
 	}
-	if (going == 0 && run.process_pid == 0 && run.cancel_requested_at == 0) {
+	/* Its pid is on the row as soon as the command has begun. */
+	if (run.process_pid == 0 && run.cancel_requested_at == 0 &&
+	    streq(run.node_id, runs->node->id)) {
 		log_info("run %s had not begun its command: queued again", id);
 		return release_leases(runs, &run, err) < 0
 			       ? -1

@@ -29,6 +29,17 @@ static inline const char *built_program(const char *name, char out[PATH_MAX])
 	return NULL;
 }
 
+/* For a server that looks for them itself. */
+static inline void use_built_programs(void)
+{
+	char path[PATH_MAX];
+
+	if (built_program("berth-keeper", path))
+		setenv("BERTH_KEEPER", path, 1);
+	if (built_program("berth-relay", path))
+		setenv("BERTH_RELAY", path, 1);
+}
+
 static inline int test_executor_new(struct clock *clock, const char *owner, int64_t boot_epoch,
 				    const char *dir, struct executor **executor, struct error *err)
 {

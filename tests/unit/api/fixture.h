@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "../executor.h"
 
 #define CALL_SECONDS 60L
 #define PATIENCE_MS 20000
@@ -139,6 +140,7 @@ static inline void server_begin(struct api_test *t, bool allow_fake)
 	_cleanup_error_ struct error err = { 0 };
 	struct server_options options = { .data_path = t->data, .allow_fake = allow_fake };
 
+	use_built_programs();
 	if (server_start(&options, &t->server, &err) < 0)
 		fail_msg("%s", err.message);
 	heed_sigterm();

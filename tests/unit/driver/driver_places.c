@@ -91,7 +91,7 @@ static void DC_1_a_grant_says_driver_and_workspace_mode(void **state)
 				    driver_kind_name(cases[i].kind));
 		assert_int_equal(json_state(grant.metadata, "executionWorkspaceMode"),
 				 JSON_IS_NULL);
-		assert_int_equal(grant.fencing, FENCING_SERVER);
+		assert_int_equal(grant.fencing, FENCING_PLACE);
 
 		assert_int_equal(driver_name_place(&f->drivers, &request, &provider, &ref, NULL),
 				 0);
