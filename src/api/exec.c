@@ -379,7 +379,7 @@ static int run(void *arg, struct request *request, struct response *response, st
 		return answer_whole(listener, request, response, err);
 	write_start(listener);
 
-	struct stream stream = { next_bytes, listener_free, steal(listener) };
+	struct stream stream = { next_bytes, listener_free, steal(listener), NULL };
 
 	response_stream(response, "application/x-ndjson", &stream);
 	return 0;

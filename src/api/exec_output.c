@@ -119,6 +119,28 @@ static ssize_t next_bytes(void *arg, struct http_connection *connection, char *b
 	}
 }
 
+static int next_stretch(void *arg, struct http_connection *connection, int64_t max,
+			struct file_stretch *out)
+{
+	struct follower *f = arg;
+	_cleanup_error_ struct error err = { 0 };
+
+	while (!f->ended) {
+		struct runlog_stretch stretch;
+		int r = exec_view_stretch(&f->view, max, &stretch, &err);
+
+		if (r > 0 && stretch.len) {
+			*out = (struct file_stretch){ stretch.fd, stretch.offset, stretch.len };
+			return 1;
+		}
+		if (r < 0)
+			log_warn("the output of exec %s: %s", f->view.id, err.message);
+		if (r < 0 || (r == 0 && wait_for_more(f, connection, &err) < 0))
+			return -1;
+	}
+	return 0;
+}
+
 static int show_output(void *arg, struct request *request, struct response *response,
 		       struct error *err)
 {
@@ -138,7 +160,7 @@ static int show_output(void *arg, struct request *request, struct response *resp
 		return -1;
 	}
 
-	struct stream stream = { next_bytes, follower_free, f };
+	struct stream stream = { next_bytes, follower_free, f, f->raw ? next_stretch : NULL };
 
 	response_stream(response, f->raw ? "application/octet-stream" : "application/x-ndjson",
 			&stream);

@@ -96,6 +96,21 @@ int exec_view_read(struct exec_view *view, size_t max, struct runlog_chunk *chun
 	return r;
 }
 
+int exec_view_stretch(struct exec_view *view, int64_t max, struct runlog_stretch *stretch,
+		      struct error *err)
+{
+	if (!view->reader)
+		return 0;
+
+	int r = runlog_read_stretch(view->reader, max, stretch, err);
+
+	if (r == 0) {
+		latch_clear(runlog_reader_event(view->reader));
+		r = runlog_read_stretch(view->reader, max, stretch, err);
+	}
+	return r;
+}
+
 bool exec_view_is_live(struct exec_view *view)
 {
 	return view->reader && runlog_is_live(view->reader);

@@ -27,6 +27,9 @@ int exec_view_new(struct server *server, const char *id, struct live_exec *live,
 /* 1 and the next output, 0 when there is none at the moment, -1. Clears the event. */
 int exec_view_read(struct exec_view *view, size_t max, struct runlog_chunk *chunk,
 		   struct error *err);
+/* The same, for bytes that nobody here looks at. */
+int exec_view_stretch(struct exec_view *view, int64_t max, struct runlog_stretch *stretch,
+		      struct error *err);
 /* Readable when there may be more to read, or the exec has ended; -1: nothing more will come. */
 int exec_view_event(const struct exec_view *view);
 /* False once all output that will ever be is there, which is also when the outcome is. */

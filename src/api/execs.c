@@ -263,7 +263,7 @@ static bool take_oldest(struct execs *execs, int64_t now, struct recent *out)
 
 	if (!execs->recent_count)
 		return false;
-	if (execs->recent_count < RECENT_EXECS && oldest->ended_ms > now - RECENT_MS &&
+	if (execs->recent_count < RECENT_EXECS - 1 && oldest->ended_ms > now - RECENT_MS &&
 	    (execs->recent_bytes <= RECENT_BYTES || execs->recent_count == 1))
 		return false;
 	*out = *oldest;
@@ -293,7 +293,6 @@ static void forget_recent(struct execs *execs)
 
 static void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes)
 {
-	forget_recent(execs);
 	pthread_mutex_lock(&execs->lock);
 	if (execs->recent_count < RECENT_EXECS) {
 		struct recent *slot =
@@ -306,6 +305,7 @@ static void remember_recent(struct execs *execs, const char *id, int64_t ended_m
 		execs->recent_bytes += bytes;
 	}
 	pthread_mutex_unlock(&execs->lock);
+	forget_recent(execs);
 }
 
 struct pruning {

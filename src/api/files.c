@@ -190,7 +190,7 @@ static int download(void *arg, struct request *request, struct response *respons
 	}
 
 	struct download *state = xcalloc(1, sizeof(*state));
-	struct stream stream = { next_bytes, download_free, state };
+	struct stream stream = { next_bytes, download_free, state, NULL };
 
 	*state = (struct download){ reader, length };
 	response_stream(response, "application/octet-stream", &stream);

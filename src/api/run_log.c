@@ -235,7 +235,7 @@ static int show_log(void *arg, struct request *request, struct response *respons
 		return -1;
 	}
 
-	struct stream stream = { next_bytes, follower_free, f };
+	struct stream stream = { next_bytes, follower_free, f, NULL };
 
 	response_stream(response, f->raw ? "application/octet-stream" : "application/x-ndjson",
 			&stream);

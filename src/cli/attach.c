@@ -17,6 +17,7 @@
 #define PING_MS 20000
 #define SILENCE_MS 60000
 #define BACK_SECONDS 60
+#define SUPERVISED_SECONDS 3
 #define CTRL_P 0x10
 #define CTRL_Q 0x11
 
@@ -201,11 +202,13 @@ static int sit_once(struct seat *seat, struct error *err)
 	return 0;
 }
 
-static int find_server(struct attach *attach, struct error *err)
+/* Whoever looks after the server gets the first try. */
+static int find_server(struct attach *attach, int64_t deadline, struct error *err)
 {
+	bool late = monotonic_ms() > deadline - (BACK_SECONDS - SUPERVISED_SECONDS) * 1000;
 	struct api *fresh = NULL;
 
-	if (api_connect(attach->cli, !attach->cli->url, &fresh, err) < 0)
+	if (api_connect(attach->cli, attach->may_start && late, &fresh, err) < 0)
 		return -1;
 	api_close(attach->api);
 	attach->api = fresh;
@@ -235,7 +238,7 @@ int attach_terminal(struct attach *attach, struct error *err)
 		}
 		error_clear(err);
 		poll(&pause, 1, waits ? 20 : 100);
-		if (!waits && find_server(attach, err) < 0 && monotonic_ms() > deadline) {
+		if (!waits && find_server(attach, deadline, err) < 0 && monotonic_ms() > deadline) {
 			r = -1;
 			break;
 		}

@@ -140,7 +140,9 @@ static int submit(struct cli *cli, struct api *api, const struct args *args, jso
 static int sit_down(struct cli *cli, struct api **api, const char *run_id)
 {
 	_cleanup_error_ struct error err = { 0 };
-	struct attach attach = { .cli = cli, .api = *api, .exec_id = run_id, .is_run = true };
+	struct attach attach = {
+		.cli = cli, .api = *api, .exec_id = run_id, .is_run = true, .may_start = true
+	};
 	int code = attach_terminal(&attach, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH)
 						      : attach_finish(cli, &attach);
 

@@ -68,7 +68,8 @@ struct exchange {
 	int64_t began;
 	struct body_sink sink;            /* until the request is dropped */
 	struct websocket_session session; /* until it has run */
-	bool opened;                      /* the headers were looked at */
+	bool is_http_1_1;
+	bool opened;     /* the headers were looked at */
 	bool refused;    /* `err` is the answer, once the body has been read past */
 	bool must_close; /* where the next request would begin is in doubt */
 	struct error err;
@@ -90,6 +91,11 @@ int64_t exchange_declared_length(const struct exchange *exchange); /* -1: chunke
 /* response.c */
 void response_error(struct response *response, struct error *err); /* takes what err holds */
 void response_clear(struct response *response);
+struct header {
+	const char *name, *value;
+};
+size_t response_headers(const struct response *response, const struct exchange *exchange,
+			struct header out[8]);
 /* Queues it; the response is empty afterwards. MHD_NO when that is impossible. */
 enum MHD_Result response_send(struct response *response, struct exchange *exchange);
 /*
@@ -102,6 +108,12 @@ void response_send_raw(struct response *response, struct exchange *exchange);
 /* stream.c: wraps a stream for libmicrohttpd; takes it over. length < 0: not known. */
 struct MHD_Response *stream_response(const struct stream *stream, int64_t length,
 				     struct http_connection *connection);
+
+/*
+ * sendfile.c: writes the whole answer to the socket itself, on this thread. The connection must be
+ * dropped afterwards.
+ */
+void response_send_stretches(struct response *response, struct exchange *exchange);
 
 /* upgrade.c: runs exchange->session on the connection once the answer is out. */
 struct MHD_Response *upgrade_response(struct exchange *exchange);

@@ -67,12 +67,23 @@ bool request_query_flag(const struct request *request, const char *key,
  */
 int request_gone_fd(const struct request *request, struct error *err);
 
+struct file_stretch {
+	int fd; /* borrowed until the next call */
+	int64_t offset, len;
+};
+
 /* Streams pull: `next` fills buf, may block in stream_wait, returns bytes, 0 at the end, -1 to
  * break off. */
 struct stream {
 	ssize_t (*next)(void *arg, struct http_connection *connection, char *buf, size_t max);
 	void (*close)(void *arg);
 	void *arg;
+	/*
+	 * For streams that lie in files: used instead of `next` where the kernel can send them
+	 * without copying. At most max bytes; 1, 0 at the end, -1 to break off.
+	 */
+	int (*next_stretch)(void *arg, struct http_connection *connection, int64_t max,
+			    struct file_stretch *out);
 };
 enum stream_event { STREAM_READY, STREAM_TIMEOUT, STREAM_GONE };
 /*

@@ -262,6 +262,10 @@ static enum MHD_Result answer(struct exchange *exchange)
 	drop_request(exchange);
 	if (!response.stream.next || result < 0)
 		resume_idle_limit(exchange);
+	if (result == 0 && response.stream.next_stretch && exchange->is_http_1_1) {
+		response_send_stretches(&response, exchange);
+		return MHD_NO;
+	}
 	if (result == 0)
 		return response_send(&response, exchange);
 	response_clear(&response);

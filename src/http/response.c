@@ -76,12 +76,8 @@ static const char *content_type(const struct response *response)
 	return response->content_type ? response->content_type : "application/json";
 }
 
-struct header {
-	const char *name, *value;
-};
-
-static size_t collect_headers(const struct response *response, const struct exchange *exchange,
-			      struct header out[8])
+size_t response_headers(const struct response *response, const struct exchange *exchange,
+			struct header out[8])
 {
 	size_t n = 0;
 
@@ -101,7 +97,7 @@ enum MHD_Result response_send(struct response *response, struct exchange *exchan
 {
 	unsigned status = response->status ? (unsigned)response->status : MHD_HTTP_OK;
 	struct header headers[8];
-	size_t count = collect_headers(response, exchange, headers);
+	size_t count = response_headers(response, exchange, headers);
 	struct MHD_Response *answer;
 
 	if (response->session.run) {
@@ -161,7 +157,7 @@ void response_send_raw(struct response *response, struct exchange *exchange)
 	_cleanup_free_ char *text = take_text(response);
 	_cleanup_buf_ struct buf out = { 0 };
 	struct header headers[8];
-	size_t count = collect_headers(response, exchange, headers);
+	size_t count = response_headers(response, exchange, headers);
 
 	buf_printf(&out, "HTTP/1.1 %d %s\r\n", response->status,
 		   MHD_get_reason_phrase_for((unsigned)response->status));

@@ -85,6 +85,7 @@ static enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const
 	(void)mhd;
 	if (!*context || version <= url)
 		return MHD_NO;
+	((struct exchange *)*context)->is_http_1_1 = streq(version, "HTTP/1.1");
 	return exchange_step(*context, method, (size_t)(version - url) - 1, upload, upload_len);
 }
 

@@ -117,7 +117,7 @@ static int take_up(struct runs *runs, const struct run *run, struct error *err)
 {
 	_cleanup_lease_ struct lease lease = { 0 };
 	_cleanup_place_ struct place place = { 0 };
-	struct exec_spec spec = { .exec_id = run->id };
+	struct exec_spec spec = { .exec_id = run->id, .keep_exit = true };
 	struct exec *exec = NULL;
 
 	if (lease_get(runs->leases, run->lease_id, &lease, &place, err) < 0)

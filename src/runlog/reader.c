@@ -224,6 +224,31 @@ int runlog_read(struct runlog_reader *r, size_t max, struct runlog_chunk *chunk,
 	return 1;
 }
 
+int runlog_read_stretch(struct runlog_reader *r, int64_t max, struct runlog_stretch *stretch,
+			struct error *err)
+{
+	struct record record;
+	int64_t begin = -1;
+	int rc;
+
+	while ((rc = next_unread(r, &record, err)) > 0 && !record.mark) {
+		int64_t from = MAX_OF(r->position, r->before.end);
+
+		if (begin < 0)
+			begin = from;
+		r->position = MIN_OF(record.end, begin + MAX_OF(max, 1));
+		if (r->position < record.end || r->position == begin + max)
+			break;
+	}
+	if (rc < 0)
+		return -1;
+	if (begin < 0 && rc > 0)
+		r->truncated = true;
+	*stretch =
+		(struct runlog_stretch){ r->data_fd, begin, begin < 0 ? 0 : r->position - begin };
+	return begin >= 0 || rc > 0;
+}
+
 /*
  * Output that came between the caller's last runlog_read and the writer's close is still unread, so
  * it counts as more to come: a loop of "read, and stop when not live" then never loses the end.

@@ -55,6 +55,17 @@ int runlog_reader_open(struct runlog_store *store, const char *name, int64_t sin
  * -1. */
 int runlog_read(struct runlog_reader *reader, size_t max, struct runlog_chunk *chunk,
 		struct error *err);
+/*
+ * For readers who want only the bytes, of all streams as they came: where the next ones lie in the
+ * file of the data, which stays the reader's. At most max of them; as runlog_read otherwise. len 0
+ * with 1 is the truncation mark.
+ */
+struct runlog_stretch {
+	int fd;
+	int64_t offset, len;
+};
+int runlog_read_stretch(struct runlog_reader *reader, int64_t max, struct runlog_stretch *stretch,
+			struct error *err);
 /* True while a writer has the log open or something is still unread, that is, while 0 from
  * runlog_read may become 1 later: a loop of "read; when 0 and not live, stop" misses nothing. */
 bool runlog_is_live(struct runlog_reader *reader);
