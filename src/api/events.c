@@ -78,12 +78,6 @@ void event_flush(struct event_writer *writer)
 	writer->held.len = 0;
 }
 
-static bool follows_held(const struct event_writer *writer, const struct runlog_chunk *chunk)
-{
-	return writer->held.len && chunk->stream == writer->held.stream &&
-	       chunk->offset == writer->held.offset + (int64_t)writer->held.len;
-}
-
 /* Writes the text of a chunk up to its last whole character and holds the rest. */
 static void write_text(struct event_writer *writer, const struct runlog_chunk *chunk)
 {
@@ -111,7 +105,8 @@ void event_chunk(struct event_writer *writer, const struct runlog_chunk *chunk)
 	_cleanup_buf_ struct buf joined = { 0 };
 	struct runlog_chunk whole = *chunk;
 
-	if (follows_held(writer, chunk)) {
+	/* A log has no gaps, and a chunk of the other stream would have let go of what is held. */
+	if (writer->held.len && chunk->stream == writer->held.stream) {
 		buf_append(&joined, writer->held_data, writer->held.len);
 		buf_append(&joined, chunk->data, chunk->len);
 		whole.offset = writer->held.offset;

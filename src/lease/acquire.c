@@ -195,7 +195,7 @@ int lease_acquire(struct leases *leases, const struct lease_request *request, st
 	}
 	key = queue_key(&a);
 	flight_begin(leases, &a.flight, a.lease_id);
-	turn_begin(&turn, leases, key, request->wait_ms, request->cancel_fd);
+	turn_begin(&turn, leases, key, request);
 	r = acquire_in_flight(&a, &turn, &cause);
 	turn_end(&turn);
 	flight_end(leases, &a.flight);

@@ -4,8 +4,8 @@
  * What is scarce has a key: the environment when it has a limit on leases, else the provider's name
  * of the place (a reusable place has one holder; a place of one's own is never scarce). Requests
  * that found no room wait in one list; of those with the same key only the first tries again, and a
- * newcomer does not try while somebody waits. It tries when something was released in this process
- * and at least twice a second, because other nodes release too.
+ * newcomer does not try while somebody waits. It tries when something of its environment was
+ * released in this process and at least twice a second, because other nodes release too.
  *
  * The decision itself is made in the transaction that writes the intent (intend.c): this queue only
  * gives the order, never the permission.
@@ -72,12 +72,15 @@ static void take_out(struct leases *leases, const struct waiter *waiter)
 		*w = waiter->next;
 }
 
-void turn_begin(struct turn *turn, struct leases *leases, const char *key, int64_t wait_ms,
-		int cancel_fd)
+void turn_begin(struct turn *turn, struct leases *leases, const char *key,
+		const struct lease_request *request)
 {
-	*turn = (struct turn){ .leases = leases, .waiter.latch = -1, .cancel_fd = cancel_fd };
+	*turn = (struct turn){ .leases = leases,
+			       .waiter.latch = -1,
+			       .cancel_fd = request->cancel_fd };
 	snprintf(turn->waiter.key, sizeof(turn->waiter.key), "%s", key);
-	turn->deadline = wait_ms < 0 ? -1 : clock_mono(leases->clock) + wait_ms;
+	id_copy(turn->waiter.environment_id, request->environment->id);
+	turn->deadline = request->wait_ms < 0 ? -1 : clock_mono(leases->clock) + request->wait_ms;
 }
 
 bool turn_is_mine(struct turn *turn)
@@ -88,6 +91,7 @@ bool turn_is_mine(struct turn *turn)
 	pthread_mutex_lock(&leases->lock);
 	first = first_of(leases, turn->waiter.key);
 	turn->seen = leases->releases;
+	turn->waiter.woken = false;
 	pthread_mutex_unlock(&leases->lock);
 	return !first || first == &turn->waiter;
 }
@@ -99,6 +103,8 @@ static int enqueue(struct turn *turn, struct error *err)
 		return -1;
 	pthread_mutex_lock(&turn->leases->lock);
 	append(turn->leases, &turn->waiter);
+	/* Something was released between the look at the rows and now. */
+	turn->waiter.woken = turn->leases->releases != turn->seen;
 	pthread_mutex_unlock(&turn->leases->lock);
 	turn->queued = true;
 	return 0;
@@ -113,8 +119,7 @@ static int look(struct turn *turn, struct error *err)
 	pthread_mutex_lock(&leases->lock);
 	if (leases->stopping)
 		answer = error_set(err, ERR_UNAVAILABLE, "the server is stopping");
-	else if (leases->releases != turn->seen &&
-		 first_of(leases, turn->waiter.key) == &turn->waiter)
+	else if (turn->waiter.woken && first_of(leases, turn->waiter.key) == &turn->waiter)
 		answer = 0;
 	else
 		latch_clear(turn->waiter.latch);
@@ -163,7 +168,7 @@ void turn_end(struct turn *turn)
 		close_fdp(&turn->waiter.latch);
 		turn->queued = false;
 		/* There may be room for the next one as well. */
-		capacity_changed(leases);
+		capacity_changed(leases, turn->waiter.environment_id);
 	}
 }
 
@@ -178,13 +183,16 @@ size_t waiters_count(struct leases *leases, const char *key)
 	return n;
 }
 
-void capacity_changed(struct leases *leases)
+void capacity_changed(struct leases *leases, const char *environment_id)
 {
 	pthread_mutex_lock(&leases->lock);
 	leases->releases++;
 	for (struct waiter *w = leases->waiters; w; w = w->next) {
-		if (first_of(leases, w->key) == w)
-			latch_set(w->latch);
+		if ((environment_id && !streq(w->environment_id, environment_id)) ||
+		    first_of(leases, w->key) != w)
+			continue;
+		w->woken = true;
+		latch_set(w->latch);
 	}
 	pthread_mutex_unlock(&leases->lock);
 }

@@ -181,7 +181,7 @@ static int attempt(struct attempt *t, struct error *err)
 		give_back_claim(t, err);
 		return -1;
 	}
-	capacity_changed(t->leases);
+	capacity_changed(t->leases, t->place.environment_id);
 	return 0;
 }
 

@@ -359,5 +359,5 @@ void acquisition_undo(struct acquisition *a, bool asked, const struct error *why
 		log_warn("lease %s: its intent stays until a sweep settles it: %s", a->lease_id,
 			 err.message);
 	place_clear(&orphan.place);
-	capacity_changed(a->leases);
+	capacity_changed(a->leases, a->request->environment->id);
 }

@@ -65,9 +65,10 @@ struct lease_request {
 	const struct environment *environment;
 	const json_t *runtime_config; /* secrets resolved; NULL: the stored config holds none */
 	const char *run_id, *issue_id, *agent_id, *workspace_id,
-		*workspace_mode;            /* NULL for none */
-	const enum lease_policy *policy;    /* NULL: what the environment's config implies */
-	int64_t ttl_ms, idle_ms, retain_ms; /* 0: none / default */
+		*workspace_mode;         /* NULL for none */
+	const enum lease_policy *policy; /* NULL: what the environment's config implies */
+	/* 0: none / default. A lease with neither run, ttl nor idle time gets an hour. */
+	int64_t ttl_ms, idle_ms, retain_ms;
 	int64_t wait_ms; /* for capacity; 0: refuse at once, <0: as long as it takes */
 	int cancel_fd;   /* becomes readable to give up waiting (ERR_CANCELLED); -1: none */
 	const struct actor *actor;
@@ -76,9 +77,11 @@ struct lease_request {
 };
 /*
  * All or nothing: on error no lease row exists and whatever a provider made is destroyed, queued
- * for cleanup, or spooled to disk. ERR_ENV_INACTIVE, ERR_PLACE_BUSY with the reason,
- * ERR_LEASE_ACQUIRE wrapping the driver's cause, ERR_UNSUPPORTED_ENV. Capacity is first come, first
- * served. Writes activity environment.lease_acquired.
+ * for cleanup, or spooled to disk. ERR_ENV_NOT_FOUND, ERR_ENV_INACTIVE, ERR_PLACE_BUSY with details
+ * {reason, holderLeaseId?, waiting}, ERR_LEASE_ACQUIRE wrapping the driver's cause,
+ * ERR_UNSUPPORTED_ENV, ERR_VALIDATION and ERR_UNPROCESSABLE for a policy that cannot be kept.
+ * Capacity is first come, first served. A lease_id whose lease is active gives that lease again;
+ * one whose lease has ended is ERR_LEASE_ENDED. Writes activity environment.lease_acquired.
  */
 int lease_acquire(struct leases *leases, const struct lease_request *request, struct lease *lease,
 		  struct place *place, struct error *err);
@@ -90,6 +93,8 @@ json_t *lease_list(struct leases *leases, const char *environment_id, const char
 		   int64_t limit, struct error *err);
 
 #define GENERATION_UNCHECKED (-1)
+/* Without a ttl (0) a lease that has an end gets at least an hour. Never past the provider's own.
+ */
 int lease_renew(struct leases *leases, const char *id, int64_t generation, int64_t ttl_ms,
 		struct lease *lease, struct error *err);
 /* For exec and files: active, right generation; counts as use. Fills lease and place. */

@@ -191,7 +191,7 @@ int place_lose(struct leases *leases, const char *place_id, int64_t generation, 
 	if (!loss.lost)
 		return 0;
 	log_warn("place %s is lost: %s", place_id, reason);
-	capacity_changed(leases);
+	capacity_changed(leases, NULL);
 	return executor_stop_place(leases->drivers->host->executor, place_id, EXEC_LEASE_LOST,
 				   STOP_WAIT_MS, err);
 }

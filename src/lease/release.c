@@ -226,7 +226,7 @@ static int end_holding(struct ending *e, struct error *err)
 	if (r == 0 && e->ended && !e->foreign)
 		finish(e);
 	flight_end(e->leases, &flight);
-	capacity_changed(e->leases);
+	capacity_changed(e->leases, e->place.environment_id);
 	return r;
 }
 
@@ -388,6 +388,6 @@ int lease_destroy(struct leases *leases, const char *id, const struct actor *act
 	else if (r == 0 && d.queued && cleanup_try(leases, e.place.id, &later) < 0)
 		log_warn("place %s is not destroyed yet: %s", e.place.id, later.message);
 	flight_end(leases, &flight);
-	capacity_changed(leases);
+	capacity_changed(leases, e.place.environment_id);
 	return r < 0 ? -1 : lease ? lease_get(leases, id, lease, NULL, err) : 0;
 }

@@ -167,6 +167,9 @@ static bool same_policy(const char *scope, const char *other)
 
 const char *reuse_mismatch(const struct acquisition *a, const struct place *place)
 {
+	/* Nothing would keep its last holder out. */
+	if (place->fencing == FENCING_NONE)
+		return "place_not_fenced";
 	if (!a->scope[0] || !same_policy(a->scope, place->scope))
 		return "lease_policy_mismatch";
 	if (!streq(a->scope, place->scope))

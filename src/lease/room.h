@@ -30,6 +30,8 @@ struct flight {
 
 struct waiter {
 	char key[128]; /* what it waits for; see capacity.c */
+	char environment_id[ID_SIZE];
+	bool woken; /* there may be room since it looked last */
 	int latch;
 	struct waiter *next;
 };
@@ -70,9 +72,9 @@ struct turn {
 	int64_t deadline;
 	int cancel_fd;
 };
-/* `key` names what is scarce; wait_ms as in struct lease_request. */
-void turn_begin(struct turn *turn, struct leases *leases, const char *key, int64_t wait_ms,
-		int cancel_fd);
+/* `key` names what is scarce; environment, wait_ms and cancel_fd are the request's. */
+void turn_begin(struct turn *turn, struct leases *leases, const char *key,
+		const struct lease_request *request);
 /* True when nobody who came earlier waits for the same: the caller may try. */
 bool turn_is_mine(struct turn *turn);
 /*
@@ -82,8 +84,8 @@ bool turn_is_mine(struct turn *turn);
 int turn_wait(struct turn *turn, struct error *err);
 void turn_end(struct turn *turn);
 size_t waiters_count(struct leases *leases, const char *key); /* NULL: all */
-/* To be called after every commit that may have made room. */
-void capacity_changed(struct leases *leases);
+/* To be called after every commit that may have made room in an environment; NULL: in any. */
+void capacity_changed(struct leases *leases, const char *environment_id);
 /* 1 when one more lease fits, 0 when not; *used and *max for the message. */
 int capacity_fits(struct tx *tx, const struct environment *environment, int64_t *used, int64_t *max,
 		  struct error *err);

@@ -159,7 +159,7 @@ int settle_intents(struct leases *leases, struct error *err)
 	}
 	inventories_clear(&inventories);
 	if (ids)
-		capacity_changed(leases);
+		capacity_changed(leases, NULL);
 	return result;
 }
 

@@ -7,7 +7,8 @@ to manage without.
     kill_loop.py [kill|error] [POINT|SCENE...]      default: both actions, every point
 
 The scenes are played once without a fault to learn which points each one passes; every point is
-then tried in the two shortest of its scenes (BERTH_LONG=1: in all of them, and at its second hit).
+then tried in the two shortest of its scenes and the shortest that recovers from a crash
+(BERTH_LONG=1: in all of them, and at its second hit).
 """
 
 import collections
@@ -90,8 +91,12 @@ class Rehearsal:
         hits, wrong = play(scene, None)
         return scene, time.monotonic() - begin, hits, wrong
 
-    def scenes_of(self, point):
-        return sorted(self.passed[point], key=self.seconds.get)
+    def scenes_of(self, point, thorough):
+        scenes = sorted(self.passed[point], key=self.seconds.get)
+        if thorough:
+            return scenes
+        recovering = [s for s in scenes if s.recovers]
+        return [s for s in scenes if not s.recovers][:SCENES_PER_POINT] + recovering[:1]
 
 
 def check_reach(points, rehearsal):
@@ -105,7 +110,7 @@ def check_reach(points, rehearsal):
 
 
 def walks_of(point, rehearsal, thorough):
-    for scene in rehearsal.scenes_of(point)[:None if thorough else SCENES_PER_POINT]:
+    for scene in rehearsal.scenes_of(point, thorough):
         yield scene, 1
         if thorough and rehearsal.passed[point][scene] > 1:
             yield scene, 2

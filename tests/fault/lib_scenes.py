@@ -338,6 +338,7 @@ class Scene:
     def __init__(self, act, before=None, offline=None, faults="", before_faults="", name=None):
         self.act, self.before, self.offline = act, before, offline
         self.faults, self.before_faults = faults, before_faults
+        self.recovers = act in (rest, take_up)
         self.name = name or act.__name__
 
     def prepare(self, w):

@@ -1,6 +1,6 @@
 """Does anything get around the seam? With an error armed at every point before a database write, no
 request and no sweep may change a row; with one at every point before a call of a driver, what the
-fake provider has must stay as it is. Whatever changes went past the wrappers, and so past the points
+fake provider has must stay as it is. Whatever changes went past the wrappers, and past the points
 that the kill loop knows."""
 
 import os

@@ -179,6 +179,16 @@ static void a_lease_asked_for_twice_under_a_key_is_one_lease(void **state)
 	assert_int_equal(count(t, "active"), 2);
 	refused(t, 409, "idempotency_key_reused", NULL,
 		CALL("POST", path, "{\"ttlSeconds\": 9}", "key-1"));
+
+	/* The first answer, not what has become of it. */
+	_cleanup_free_ char *release =
+		xasprintf("/api/environment-leases/%s/release", json_str(one, "id"));
+
+	json_decref(post(t, 200, release, "{}"));
+
+	_cleanup_json_ json_t *late = call_json(t, 201, CALL("POST", path, "{}", "key-1"));
+
+	assert_true(json_equal(one, late));
 }
 
 static void a_refused_request_leaves_its_key_free(void **state)

@@ -2,6 +2,8 @@
 #include "lease_fixture.h"
 
 #include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
 
@@ -194,6 +196,29 @@ static void a_spooled_file_that_is_not_ours_is_shown_and_does_no_harm(void **sta
 	assert_int_equal(spooled(y), 1);
 	yard_restart(y);
 	assert_int_equal(spooled(y), 1);
+}
+
+static void the_spool_is_bounded(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment env = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+
+	for (int i = 0; i < 256; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "%d.json", i);
+		close(openat(y->spool_fd, name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	}
+	yard_sandbox(y, "box", FAKE, 0, &env);
+	fault_arm("db.lease.grant.before:error,driver.destroy.before:error,"
+		  "db.lease.orphan.before:error");
+	assert_int_equal(try_from(y, &env, &lease), -1);
+	fault_disarm();
+	assert_int_equal(spooled(y), 256);
+	/* The intent still knows of it. */
+	leases_sweep(y->leases, NULL);
+	assert_int_equal(yard_inventory(y), 0);
 }
 
 static const char *taken_name;
@@ -563,6 +588,7 @@ int main(void)
 		YARD(an_answer_that_comes_too_late_is_queued_and_not_waited_for),
 		YARD_BOTH(an_orphan_is_spooled_when_the_database_refuses_it),
 		YARD(the_spool_survives_a_restart_and_is_flushed_at_start),
+		YARD(the_spool_is_bounded),
 		YARD(a_spooled_file_that_is_not_ours_is_shown_and_does_no_harm),
 		YARD(a_name_that_another_place_has_is_refused_and_its_holder_kept),
 		YARD(an_environment_that_is_not_active_gives_no_lease),

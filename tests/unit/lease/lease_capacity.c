@@ -256,6 +256,31 @@ static void others_of_the_environment_are_not_kept_waiting_for_a_place(void **st
 	waiter_clear(&w);
 }
 
+static void a_release_elsewhere_is_no_reason_to_try(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment small = { 0 }, other = { 0 };
+	_cleanup_lease_ struct lease held = { 0 };
+	struct waiter_thread w = { .wait_ms = -1, .cancel_fd = -1 };
+
+	yard_sandbox(y, "small", FAKE, 1, &small);
+	yard_sandbox(y, "other", FAKE, 0, &other);
+	yard_acquire_from(y, &small, &held);
+	begin_waiting(&w, y, &small);
+	await_waiters(y, 1);
+	for (int i = 0; i < 5; i++) {
+		_cleanup_lease_ struct lease passing = { 0 };
+
+		yard_acquire_from(y, &other, &passing);
+		yard_release(y, &passing);
+	}
+	assert_int_equal(waiting_now(y), 1);
+	yard_release(y, &held);
+	end_waiting(&w);
+	assert_int_equal(w.result, 0);
+	waiter_clear(&w);
+}
+
 static void waiting_ends_with_the_time_given(void **state)
 {
 	struct yard *y = yard_of(state);
@@ -282,16 +307,13 @@ static void waiting_can_be_given_up(void **state)
 	_cleanup_lease_ struct lease held = { 0 }, next = { 0 };
 	_cleanup_close_ int latch = latch_new(y->err);
 	struct waiter_thread w = { .wait_ms = -1, .cancel_fd = latch };
-	int64_t began;
 
 	yard_sandbox(y, "small", FAKE, 1, &env);
 	yard_acquire_from(y, &env, &held);
 	begin_waiting(&w, y, &env);
 	await_waiters(y, 1);
-	began = clock_mono(&y->system);
 	latch_set(latch);
 	end_waiting(&w);
-	assert_true(clock_mono(&y->system) - began < 450);
 	assert_int_equal(w.result, -1);
 	assert_int_equal(w.err.code, ERR_CANCELLED);
 	waiter_clear(&w);
@@ -380,6 +402,7 @@ int main(void)
 		YARD(those_who_wait_for_a_reused_place_are_served_in_order),
 		YARD(a_newcomer_does_not_overtake_those_who_wait),
 		YARD(others_of_the_environment_are_not_kept_waiting_for_a_place),
+		YARD(a_release_elsewhere_is_no_reason_to_try),
 		YARD(waiting_ends_with_the_time_given),
 		YARD(waiting_can_be_given_up),
 		YARD(a_server_that_stops_lets_nobody_wait),
