@@ -73,6 +73,16 @@ static int audit(void *arg, struct request *request, struct response *response, 
 	return answer(response, 200, leases_audit(server->leases, err));
 }
 
+/* Not part of health: a keeper that hangs must not make the server look as if it did. */
+static int keeper(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	(void)request;
+	(void)err;
+
+	return answer(response, 200, executor_health(server->executor));
+}
+
 static int prune(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
@@ -137,6 +147,8 @@ const struct route SYSTEM_ROUTES[] = {
 	  .summary = "Whether the server is well" },
 	{ HTTP_GET, "/api/audit", "instance", .run = audit,
 	  .summary = "Every object that no place explains, and every promise not yet kept" },
+	{ HTTP_GET, "/api/keeper", "instance", .run = keeper,
+	  .summary = "Whether commands can be kept: the keeper and the relay program" },
 	{ HTTP_POST, "/api/prune", "instance", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .run = prune,
 	  .summary = "Forgets finished history" },
 	{ HTTP_POST, "/api/backup", "instance", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .run = backup,

@@ -160,6 +160,31 @@ static void check_audit(struct exam *e)
 		      "%zu objects are not explained by a live place", json_array_size(items));
 }
 
+static void check_part(struct exam *e, const json_t *health, const char *name, const char *fix)
+{
+	json_t *part = json_object_at(health, name);
+	const char *program = json_str(part, "program");
+
+	if (!part)
+		return;
+	if (json_bool(part, "ok", false))
+		found(e, name, GOOD, NULL, "%s", program);
+	else
+		found(e, name, BAD, fix, "%s: %s", program, json_str(part, "error"));
+}
+
+static void check_keeping(struct exam *e)
+{
+	_cleanup_json_ json_t *health = NULL;
+
+	if (!e->api || !json_str(e->health, "version") ||
+	    api_call(e->api, "GET", "/api/keeper", NULL, &health, NULL) < 0)
+		return;
+	check_part(e, health, "keeper",
+		   "install berth-keeper beside berth, or in ../libexec/berth");
+	check_part(e, health, "relay", "install berth-relay beside berth-keeper");
+}
+
 static void check_descriptors(struct exam *e)
 {
 	struct rlimit limit;
@@ -194,8 +219,8 @@ static void check_kernel(struct exam *e)
 }
 
 static void (*const CHECKS[])(struct exam *) = {
-	check_data_directory, check_disk,  check_server,      check_database,
-	check_clock,          check_audit, check_descriptors, check_kernel,
+	check_data_directory, check_disk,    check_server,      check_database, check_clock,
+	check_audit,          check_keeping, check_descriptors, check_kernel,
 };
 
 static int doctor(struct cli *cli, const struct args *args)

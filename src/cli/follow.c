@@ -191,12 +191,13 @@ static bool take_signal(void *arg)
 {
 	struct lines *l = arg;
 	_cleanup_api_ struct api *side = NULL;
+	_cleanup_error_ struct error none = { 0 };
 
 	latch_clear(caught_fd);
 	l->f->interrupted = true;
 	l->asked = signals_had_term() ? MAX_OF(l->asked + 1, 2) : l->asked + 1;
 	/* The stream's own connection is busy. */
-	l->left_behind = l->asked > 2 || api_connect(l->f->cli, false, &side, NULL) < 0;
+	l->left_behind = l->asked > 2 || api_connect(l->f->cli, false, &side, &none) < 0;
 	if (l->left_behind)
 		return false;
 	if (l->asked == 1)

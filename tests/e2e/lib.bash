@@ -6,6 +6,7 @@
 bats_require_minimum_version 1.5.0
 export BATS_TEST_TIMEOUT=60
 BERTH=$(realpath "${BERTH_BIN:-$BATS_TEST_DIRNAME/../../build/berth}")
+KEEPER=${BERTH%/*}/berth-keeper
 
 berth() { "$BERTH" "$@"; }
 
@@ -25,16 +26,46 @@ teardown() {
 			[ -s "$log" ] && sed "s|^|$(basename "$log"): |" "$log" | tail -40
 		done
 	fi
-	local pid lock
+	local pid lock dir
 	while read -r pid; do end "$pid" KILL; done <"$T/pids"
 	for lock in "$T"/*/lock; do
 		[ -s "$lock" ] || continue
 		pid=$(jq -r .pid "$lock")
 		is_berth "$pid" && end "$pid" KILL
 	done
+	for dir in "$T"/*/keeper "$T"/*/*/keeper; do
+		[ -d "$dir" ] && end_keeper "$dir"
+	done
 	mountpoint -q "$T/small" && umount -l "$T/small"
 	# A command's last file may be in the making while its tree is ended.
 	rm -rf "$T" || rm -rf "$T"
+}
+
+# The pid of the keeper of a data directory.
+keeper() { keeper_in "${1:-$BERTH_DATA}/keeper"; }
+# The anchors keep grep from finding itself.
+keeper_in() { grep -alz -- "^$1\$" /proc/[0-9]*/cmdline 2>/dev/null | grep -m1 -o '[0-9]\+'; }
+no_keeper_in() { fails keeper_in "$1"; }
+# The pids of the relays of a keeper's directory, with their places: PID PLACE
+relays() { relays_in "${1:-$BERTH_DATA}/keeper"; }
+relays_in() {
+	local file pid
+	for file in "$1"/places/*/relay; do
+		read -r pid _ 2>/dev/null <"$file" || continue
+		is_relay "$pid" && echo "$pid $(basename "${file%/relay}")"
+	done
+	return 0
+}
+is_relay() { [ "$(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" | cut -d' ' -f1)" = berth-relay ]; }
+
+# end_keeper DIR: a keeper that finds places without their relays removes all that is left of them,
+# and one that has nothing to keep ends.
+end_keeper() {
+	local pid
+	pid=$(keeper_in "$1") && end "$pid" KILL
+	relays_in "$1" | while read -r pid _; do end "$pid" KILL; done
+	timeout 20 "$KEEPER" --dir "$(realpath "$1")" --idle-seconds 0 2>/dev/null 3>&- || true
+	wait_for 10 no_keeper_in "$1"
 }
 
 # in_background COMMAND...: $! is ended with the test. Its own session keeps a signal meant for it

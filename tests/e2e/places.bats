@@ -269,7 +269,7 @@ waiting_are() { same "$(healthy | jq .leases.waiting)" "$1"; }
 	done
 }
 
-@test "a command in an operator's place does not outlive the server that held it" {
+@test "a command in an operator's place outlives the server, and ends with the lease" {
 	serve --allow-fake
 	berth env add box --provider fake >/dev/null
 	acquire box
@@ -277,11 +277,19 @@ waiting_are() { same "$(healthy | jq .leases.waiting)" "$1"; }
 	in_background "$BERTH" exec "$lease" -- sh -c 'echo $$ >pid; exec sleep 300'
 	cli=$!
 	wait_for 10 test -s "$dir/pid"
+	pid=$(cat "$dir/pid")
 	end $server KILL
 	exits 125 wait $cli
+	alive "$pid"
 	serve --allow-fake
-	wait_for 10 gone "$(cat "$dir/pid")"
 	lease_is "$lease" active
+	alive "$pid"
+	same "$(berth exec "$lease" -- echo beside it)" "beside it"
+	alive "$pid"
+	berth lease release "$lease"
+	wait_for 10 gone "$pid"
+	same "$(relays)" ""
+	berth audit
 }
 
 @test "an environment in use is not removed, and the refusal says why" {

@@ -126,23 +126,46 @@ load lib
 	wait_for 10 gone "$(cat left)"
 }
 
-@test "Ctrl-C cancels the run, tree and all, and exits 130" {
+@test "Ctrl-C interrupts the command, which ends as it wants to" {
 	serve
 	in_background "$BERTH" run --json -- sh -c 'echo $$ >pid; sleep 300' >got 2>err
 	cli=$!
 	wait_for 10 test -s pid
+	wait_for 10 run_is "$(berth runs --json | jq -r '.items[0].id')" running
 	kill -INT $cli
 	exits 130 wait $cli
-	has "$(cat err)" '^berth: cancelling run'
+	has "$(cat err)" '^berth: interrupted run'
 	wait_for 10 gone "$(cat pid)"
-	same "$(tail -1 got | jq -r .status)" cancelled
+	tail -1 got | jq -e '.status == "failed" and .signal == "SIGINT"'
+	in_background "$BERTH" run -- sh -c 'trap "echo bye; exit 6" INT; echo $$ >pid2; while :; do sleep 0.05; done' >got 2>err
+	cli=$!
+	wait_for 10 test -s pid2
+	wait_for 10 run_is "$(berth runs --json | jq -r '.items[0].id')" running
+	kill -INT $cli
+	exits 6 wait $cli
+	same "$(cat got)" bye
 }
 
-@test "a second Ctrl-C does not wait; berth cancel ends the run" {
+@test "a second Ctrl-C ends the run, a third does not wait for that; berth cancel ends it as well" {
 	serve
-	in_background "$BERTH" run -- sh -c 'trap "" TERM; echo $$ >pid; while :; do sleep 0.1; done' 2>err
+	stubborn='trap "" INT TERM; echo $$ >pid; while :; do sleep 0.1; done'
+	in_background "$BERTH" run --json -- sh -c "$stubborn" >got 2>err
 	cli=$!
 	wait_for 10 test -s pid
+	kill -INT $cli
+	wait_for 10 grep -q interrupted err
+	alive "$(cat pid)"
+	kill -INT $cli
+	wait_for 10 grep -q '^berth: cancelling run' err
+	exits 130 wait $cli
+	same "$(tail -1 got | jq -r .status)" cancelled
+	wait_for 10 gone "$(cat pid)"
+	rm pid
+	in_background "$BERTH" run -- sh -c "$stubborn" 2>err
+	cli=$!
+	wait_for 10 test -s pid
+	kill -INT $cli
+	wait_for 10 grep -q interrupted err
 	kill -INT $cli
 	wait_for 10 grep -q cancelling err
 	kill -INT $cli
@@ -153,23 +176,42 @@ load lib
 	wait_for 10 gone "$(cat pid)"
 }
 
-@test "a server killed in the middle: process_lost, one retry queued, an honest exit code" {
+@test "a server killed or stopped in the middle: the run goes on, its output is whole, nothing starts twice" {
+	for signal in KILL TERM; do
+		rm -f go pids
+		serve
+		in_background "$BERTH" run --json -- sh -c 'echo $$ >>pids; echo before; echo err >&2
+			while [ ! -e go ]; do sleep 0.05; done; echo after; exit 5' >got 2>err
+		cli=$!
+		wait_for 10 grep -q before got
+		end $server $signal
+		alive "$(cat pids)"
+		serve
+		alive "$(cat pids)"
+		: >go
+		exits 5 wait $cli
+		same "$(jq -sr 'map(select(.type == "stdout").data) | join("")' got)" "$(printf 'before\nafter')"
+		tail -1 got | jq -e '.status == "failed" and .exitCode == 5 and .reason == "exited" and
+			.processLossRetryCount == 0'
+		same "$(wc -l <pids)" 1
+		id=$(tail -1 got | jq -r .id)
+		same "$(berth runs --json | jq --arg id "$id" '.items | map(select(.retryOfRunId == $id)) | length')" 0
+		berth audit
+		end $server TERM
+	done
+}
+
+@test "a run that ends while there is no server ends as it did" {
 	serve
-	in_background "$BERTH" run --json -- sh -c 'echo $$ >>pids; echo before; sleep 300' >got 2>err
-	cli=$!
-	wait_for 10 grep -q before got
+	id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; seq 20000; exit 7')
+	wait_for 10 test -s pid
 	end $server KILL
-	exits 125 wait $cli
-	same "$(jq -sr 'map(select(.type == "stdout").data) | join("")' got)" before
-	tail -1 got | jq -e '.status == "failed" and .errorCode == "process_lost" and .exitCode == null'
-	wait_for 10 gone "$(head -1 pids)"
-	lost=$(tail -1 got | jq -r .id)
-	berth runs --json | jq -e --arg id "$lost" \
-		'.items | map(select(.retryOfRunId == $id)) | length == 1 and .[0].processLossRetryCount == 1'
-	retry=$(berth runs --json | jq -r --arg id "$lost" '.items[] | select(.retryOfRunId == $id).id')
-	wait_for 10 run_is "$retry" running
-	berth cancel "$retry"
-	wait_for 20 run_is "$retry" cancelled
+	: >go
+	wait_for 10 gone "$(cat pid)"
+	serve
+	wait_for 10 run_is "$id" failed
+	same "$(run_field "$id" .exitCode)" 7
+	berth logs "$id" | cmp - <(seq 20000)
 	berth audit
 }
 
@@ -186,6 +228,10 @@ load lib
 	exits 130 wait $cli
 	has "$(cat err)" 'left run [0-9a-f-]+ behind'
 	serve
+	id=$(sed -n 's/.*left run \([^ ]*\) behind.*/\1/p' err)
+	alive "$process"
+	berth cancel "$id"
+	wait_for 20 run_is "$id" cancelled
 	wait_for 10 gone "$process"
 }
 
