@@ -57,6 +57,17 @@ void bench_begin(struct bench *b, int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }
 
+void bench_beside(const struct bench *b, const char *name, char *out, size_t size)
+{
+	const char *slash = strrchr(b->berth, '/');
+	char here[2048];
+
+	snprintf(here, sizeof(here), "%.*s%s", slash ? (int)(slash - b->berth) + 1 : 0, b->berth,
+		 name);
+	if (strlen(here) >= size || !realpath(here, out))
+		bench_fail("there is no %s", here);
+}
+
 static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
 {
 	(void)st, (void)flag, (void)ftw;

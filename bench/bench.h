@@ -20,6 +20,9 @@ void bench_begin(struct bench *b, int argc, char **argv);
 void bench_end(struct bench *b);
 _Noreturn void bench_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* A program of the same build as --berth. */
+void bench_beside(const struct bench *b, const char *name, char *out, size_t size);
+
 double bench_now(void); /* seconds, CLOCK_MONOTONIC */
 
 /* Starts `berth serve` on a unix socket in b->dir and waits until it is healthy. */

@@ -110,3 +110,52 @@ void client_setup_fake(struct client *c, bool reuse, char environment_id[40], ch
 	json_decref(company);
 	json_decref(environment);
 }
+
+void client_acquire_local(struct client *c, char lease_id[160])
+{
+	json_t *company = client_json(c, "POST", "/api/companies", "{\"name\":\"bench\"}", 201);
+	_cleanup_free_ char *list =
+		xasprintf("/api/companies/%s/environments", json_str(company, "id"));
+	json_t *environments = client_json(c, "GET", list, NULL, 200);
+	_cleanup_free_ char *path = xasprintf("/api/environments/%s/leases",
+					      json_str(json_array_get(environments, 0), "id"));
+	json_t *lease = client_json(c, "POST", path, "{}", 201);
+
+	snprintf(lease_id, 160, "%s", json_str(lease, "id"));
+	json_decref(company);
+	json_decref(environments);
+	json_decref(lease);
+}
+
+void client_release(struct client *c, const char *lease_id)
+{
+	_cleanup_free_ char *path = xasprintf("/api/environment-leases/%s/release", lease_id);
+
+	json_decref(client_json(c, "POST", path, "{}", 200));
+}
+
+long long client_drain(const char *socket_path, const char *path, long *peak_kb, int server)
+{
+	static char buffer[1 << 18];
+	struct client c;
+	long long total = 0;
+	double look = 0;
+	ssize_t n;
+
+	client_open(&c, socket_path);
+	dprintf(c.fd,
+		"GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: application/octet-stream\r\n"
+		"Connection: close\r\n\r\n",
+		path);
+	while ((n = read(c.fd, buffer, sizeof(buffer))) > 0) {
+		total += n;
+		if (bench_now() - look > 0.2) {
+			long kb = bench_memory_kb(server);
+
+			*peak_kb = kb > *peak_kb ? kb : *peak_kb;
+			look = bench_now();
+		}
+	}
+	client_close(&c);
+	return total;
+}
