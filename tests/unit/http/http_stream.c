@@ -47,7 +47,7 @@ static void lines_closed(void *arg)
 static int lines(void *server, struct request *request, struct response *response,
 		 struct error *err)
 {
-	struct stream stream = { next_line, lines_closed, server };
+	struct stream stream = { .next = next_line, .close = lines_closed, .arg = server };
 	(void)request;
 	(void)err;
 
@@ -66,7 +66,7 @@ static ssize_t next_flood(void *arg, struct http_connection *connection, char *b
 static int flood(void *server, struct request *request, struct response *response,
 		 struct error *err)
 {
-	struct stream stream = { next_flood, lines_closed, server };
+	struct stream stream = { .next = next_flood, .close = lines_closed, .arg = server };
 	(void)request;
 	(void)err;
 
@@ -87,7 +87,7 @@ static ssize_t next_broken(void *arg, struct http_connection *connection, char *
 static int broken(void *server, struct request *request, struct response *response,
 		  struct error *err)
 {
-	struct stream stream = { next_broken, lines_closed, server };
+	struct stream stream = { .next = next_broken, .close = lines_closed, .arg = server };
 	(void)request;
 	(void)err;
 
