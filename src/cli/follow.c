@@ -350,6 +350,8 @@ int follow_finish(struct follow *f)
 		fputs("berth: ", stderr);
 		print_cell(stderr, error);
 		fputc('\n', stderr);
+	} else if (f->is_exec && str_equal(json_str(end, "reason"), "lease_lost")) {
+		fprintf(stderr, "berth: the lease ended while the command was running\n");
 	}
 	if (!f->is_exec && !f->cli->quiet)
 		print_timeline(end);

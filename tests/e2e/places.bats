@@ -130,8 +130,9 @@ lease_is() { same "$(lease_field "$1" .status)" "$2"; }
 	done
 	# A waiter that goes away does not take a place with it.
 	in_background "$BERTH" lease acquire -q box --wait 30s >waiter.4
+	leaver=$!
 	wait_for 10 waiting_are 1
-	end $! KILL
+	end $leaver KILL
 	wait_for 10 waiting_are 0
 	berth lease release "$lease" >/dev/null
 	acquire box
@@ -188,7 +189,7 @@ waiting_are() { same "$(healthy | jq .leases.waiting)" "$1"; }
 	wait_for 10 gone "$pid"
 	call POST "/api/environment-leases/$first/exec" '{"command":["true"]}'
 	answered 409 lease_not_active
-	exits 143 wait $cli
+	exits 137 wait $cli
 	has "$(cat err)" 'the lease ended'
 }
 
@@ -274,20 +275,23 @@ waiting_are() { same "$(healthy | jq .leases.waiting)" "$1"; }
 	berth env add box --provider fake >/dev/null
 	acquire box
 	dir=$(lease_field "$lease" .metadata.remoteCwd)
-	in_background "$BERTH" exec "$lease" -- sh -c 'echo $$ >pid; exec sleep 300'
+	in_background "$BERTH" exec "$lease" -- sh -c 'echo $$ >pid; echo said; exec sleep 300' >got 2>err
 	cli=$!
 	wait_for 10 test -s "$dir/pid"
 	pid=$(cat "$dir/pid")
 	end $server KILL
-	exits 125 wait $cli
 	alive "$pid"
 	serve --allow-fake
 	lease_is "$lease" active
 	alive "$pid"
 	same "$(berth exec "$lease" -- echo beside it)" "beside it"
 	alive "$pid"
+	# Whoever listened still does.
+	alive $cli
 	berth lease release "$lease"
 	wait_for 10 gone "$pid"
+	exits 137 wait $cli
+	same "$(cat got)" said
 	same "$(relays)" ""
 	berth audit
 }
