@@ -131,8 +131,8 @@ static void serve_exec_signal(struct session *s, const struct wire_message *m)
 		return;
 	}
 	r = exec->phase == WIRE_EXEC_EXITED ? -ESRCH
-				       : s->relay->tree->signal(exec, m->exec_signal.target,
-								(int)m->exec_signal.signal);
+					    : s->relay->tree->signal(exec, m->exec_signal.target,
+								     (int)m->exec_signal.signal);
 	if (r == -ESRCH)
 		session_refuse(s, m->stream, WERR_EXITED, ESRCH, "it has ended");
 	else if (r < 0)

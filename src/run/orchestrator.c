@@ -369,7 +369,8 @@ static int execute(struct walk *w, struct error *err)
 		.stdin_data = w->run->stdin_data,
 		.stdin_len = w->run->stdin_len,
 		.timeout_ms = w->run->timeout_ms,
-		/* Until the row says how it ended; the relay itself ends with the lease after that. */
+		/* Until the row says how it ended; the relay itself ends with the lease after that.
+		 */
 		.keep_exit = true,
 	};
 	int outcome;

@@ -112,8 +112,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 
 /* draining: the main process has ended, output is still to be read or the tree to be emptied. */
 #define WIRE_EXEC_STATES(X)                                                                        \
-	X(WIRE_EXEC_RUNNING, "running")                                                                 \
-	X(WIRE_EXEC_DRAINING, "draining")                                                               \
+	X(WIRE_EXEC_RUNNING, "running")                                                            \
+	X(WIRE_EXEC_DRAINING, "draining")                                                          \
 	X(WIRE_EXEC_EXITED, "exited")
 
 /* alive: its relay runs. dead: the relay ended without being asked; nothing of it runs any more. */
