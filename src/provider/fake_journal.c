@@ -321,7 +321,8 @@ json_t *fake_journal_get(struct fake_journal *j, const char *ref)
 {
 	pthread_mutex_lock(&j->lock);
 
-	json_t *place = json_incref(json_object_get(j->places, ref));
+	/* A copy: what another thread removes meanwhile is freed by jansson without a barrier. */
+	json_t *place = json_deep_copy(json_object_get(j->places, ref));
 
 	pthread_mutex_unlock(&j->lock);
 	return place;
@@ -331,7 +332,7 @@ json_t *fake_journal_places(struct fake_journal *j)
 {
 	pthread_mutex_lock(&j->lock);
 
-	json_t *places = json_copy(j->places);
+	json_t *places = json_deep_copy(j->places);
 
 	pthread_mutex_unlock(&j->lock);
 	return places;

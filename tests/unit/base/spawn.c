@@ -348,6 +348,7 @@ static void a_program_that_stays_open_for_writing_is_an_error(void **state)
 	write_file_at(t->fd, "busy", "#!/bin/sh\necho ran\n", 0755);
 
 	_cleanup_close_ int writer = openat(t->fd, "busy", O_WRONLY | O_CLOEXEC);
+	assert_true(writer >= 0);
 	_cleanup_free_ char *out = run(spec, &status, &err);
 
 	assert_null(out);
