@@ -42,14 +42,14 @@ static int store(struct exec *exec, enum wire_channel channel, const void *data,
 
 	while (runlog_append(exec->log, streams[channel], data, len,
 			     clock_now(exec->executor->clock), &why) < 0) {
-		if (!told)
-			log_error("exec %s: its output waits: %s", exec->id, why.message);
-		told = true;
 		if (exec_is_detached(exec))
 			return error_set(err, ERR_UNAVAILABLE, "the server is going");
 		/* Somebody wants its end more than its output. */
 		if (is_unwanted(exec))
 			return 0;
+		if (!told)
+			log_error("exec %s: its output waits: %s", exec->id, why.message);
+		told = true;
 		poll(NULL, 0, FULL_DISK_LOOK_MS);
 	}
 	return 0;

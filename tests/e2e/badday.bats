@@ -7,17 +7,38 @@ small_disk() {
 	export BERTH_DATA=$T/small/data
 }
 
-@test "a command that fills the disk fails, and the database keeps what it needs to say so" {
+@test "a command that fills the disk waits for room, and the database keeps what it needs to say so" {
 	small_disk
 	serve
-	exits 125 berth run --json -- cat /dev/zero >got
-	tail -1 got | jq -e '.status == "failed" and .errorCode == "disk_full" and (.error | test("disk"))'
-	exits 125 berth run -q -- echo x 2>err
-	has "$(cat err)" 'disk'
+	id=$(berth run --detach -- sh -c 'head -c 30000000 /dev/zero; echo end')
+	wait_for 20 grep -q 'output waits.*disk' "$T/serve.log"
+	run_is "$id" running
+	exits 1 berth doctor >out
+	has "$(cat out)" '^bad +disk'
+	in_background "$BERTH" run -q -- echo next in line >next
+	next=$!
 	berth runs >/dev/null
 	berth audit
+	mount -o remount,size=96m "$T/small"
+	wait_for 20 run_is "$id" succeeded
+	same "$(berth logs "$id" | wc -c)" 30000004
+	same "$(berth logs "$id" | tail -c 4)" end
+	exits 0 wait $next
+	same "$(cat next)" "next in line"
+}
+
+@test "a command that waits for room on a full disk can be cancelled" {
+	small_disk
+	serve
+	id=$(berth run --detach -- sh -c 'echo $$ >pid; cat /dev/zero')
+	wait_for 20 grep -q 'output waits.*disk' "$T/serve.log"
+	berth cancel "$id"
+	wait_for 20 run_is "$id" cancelled
+	gone "$(cat pid)"
+	same "$(grep -c 'output waits' "$T/serve.log")" 1
 	find "$BERTH_DATA/logs" -name '*.data' -size +1M -delete
 	berth run -q -- echo room again
+	berth audit
 }
 
 @test "a full disk: said clearly, nothing acknowledged is lost, and it goes on when there is room" {

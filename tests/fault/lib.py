@@ -14,6 +14,7 @@ import tempfile
 import time
 
 BERTH = os.environ.get("BERTH_BIN", "build/berth")
+KEEPER = os.path.join(os.path.dirname(BERTH), "berth-keeper")
 # What would take seconds to come round comes round at once.
 SHORT_PERIODS = ["--sweep-every", "50ms", "--reconcile-every", "100ms", "--retry-after", "50ms",
                  "--beat-every", "100ms"]
@@ -42,6 +43,7 @@ class Server:
         self.socket = os.path.join(self.data, "berth.sock")
         self.log = os.path.join(self.data, "server.log")
         self.trace = os.path.join(self.data, "trace")
+        self.keeper_dir = os.path.join(self.data, "keeper")
         self.flags = []
         self.process = None
 
@@ -91,8 +93,40 @@ class Server:
                 self.kill()
                 raise AssertionError("server did not stop: " + self.tail())
 
+    def keeper(self):
+        """Pids of the keeper of this data directory: one or none."""
+        return [pid for pid in pids() if self.keeper_dir.encode() in words_of(pid)]
+
+    def relays(self):
+        """{place: pid} of what the keeper's directory names and is alive."""
+        found = {}
+        places = os.path.join(self.keeper_dir, "places")
+        for place in os.listdir(places) if os.path.isdir(places) else []:
+            try:
+                with open(os.path.join(places, place, "relay"), encoding="ascii") as f:
+                    pid = int(f.read().split()[0])
+            except (OSError, IndexError, ValueError):
+                continue
+            if words_of(pid)[:2] == [b"berth-relay", place.encode()]:
+                found[place] = pid
+        return found
+
+    def end_keeper(self):
+        """A keeper that finds places without their relays removes what is left of them; one that
+        has nothing to keep ends."""
+        if not os.path.isdir(self.keeper_dir):
+            return
+        for pid in self.keeper() + list(self.relays().values()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        subprocess.run([KEEPER, "--dir", self.keeper_dir, "--idle-seconds", "0"], timeout=30,
+                       check=False, env={}, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def remove(self):
         self.kill()
+        self.end_keeper()
         shutil.rmtree(self.data, ignore_errors=True)
 
     def tail(self, lines=15):
@@ -151,19 +185,29 @@ class Server:
             return []
 
 
+def pids():
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def words_of(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return f.read().split(b"\0")
+    except OSError:
+        return []
+
+
 def marked_processes(mark):
     """Pids of living processes whose environment carries the mark."""
     found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+    for entry in pids():
         try:
             with open(f"/proc/{entry}/environ", "rb") as f:
                 if mark.encode() not in f.read():
                     continue
             with open(f"/proc/{entry}/stat", "rb") as f:
                 if f.read().rsplit(b")", 1)[1].split()[0] != b"Z":
-                    found.append(int(entry))
+                    found.append(entry)
         except OSError:
             continue
     return found
@@ -211,4 +255,5 @@ def unrest(server, mark):
     if status != 200:
         return bad + [f"audit answers {status}: {audit}"]
     bad += [f"audit: {item}" for item in (audit["items"] if isinstance(audit, dict) else audit)]
+    bad += [f"relay {pid} is left of place {place}" for place, pid in server.relays().items()]
     return bad or [f"process {pid} is left" for pid in marked_processes(mark)]

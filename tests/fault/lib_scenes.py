@@ -9,6 +9,7 @@ all came to rest is looked at afterwards.
 Names of points in a scene's own faults lead it into the ways back, which a sound server never goes.
 """
 
+import os
 import time
 
 from lib import Died, unrest
@@ -135,6 +136,11 @@ def beats(w):
 
 def run_here(w):
     w.await_run(w.run("sh", "-c", "echo out; echo err >&2"))
+
+
+def run_much(w):
+    """More than the relay may send without being told that it was taken."""
+    w.await_run(w.run("head", "-c", "4000000", "/dev/zero"))
 
 
 def run_in_place(w):
@@ -313,9 +319,32 @@ def leave_queue(w):
 
 
 def take_up(w):
-    """The lost runs are tried once more."""
-    w.until(lambda: not w.server.query("SELECT id FROM runs WHERE status = 'queued'"))
+    """Runs whose relays live go on, lost ones are tried once more."""
+    w.until(lambda: len(w.server.query(
+        "SELECT 1 FROM runs r WHERE status = 'running' AND process_pid IS NOT NULL AND boot_epoch ="
+        " (SELECT boot_epoch FROM nodes WHERE id = r.node_id)")) >= 2)
     rest(w)
+
+
+def without_relays(w):
+    w.server.end_keeper()
+
+
+def end_while_down(w):
+    """One command ends with nobody to tell."""
+    w.run("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; seq 1000",
+          cwd=w.server.data)
+    held = w.lease(w.environment("plain"))
+    if held:
+        w.call("POST", f"/api/environment-leases/{held['id']}/exec?detach=1",
+               {"command": ["sleep", "600"], "generation": held["generation"],
+                "env": {"CANARY": w.server.data}})
+    w.await_running(1)
+
+
+def say_go(w):
+    with open(os.path.join(w.server.data, "go"), "w", encoding="ascii"):
+        pass
 
 
 def reboot(w):
@@ -360,9 +389,9 @@ class Scene:
 
 
 SCENES = [Scene(act) for act in (
-    records, beats, run_here, run_in_place, fail_and_retry, cancel_and_time_out, wait_in_queue,
-    lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain, stubborn_release,
-    archive, vanish, unexplained, upkeep)] + [
+    records, beats, run_here, run_much, run_in_place, fail_and_retry, cancel_and_time_out,
+    wait_in_queue, lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
+    stubborn_release, archive, vanish, unexplained, upkeep)] + [
     Scene(run_here, hold, without_local_environment, name="run_without_local"),
     Scene(in_workspace, in_workspace_before),
     Scene(grant_fails, faults="db.lease.grant.before@1:error"),
@@ -380,4 +409,7 @@ SCENES = [Scene(act) for act in (
     Scene(rest, hold_here, reboot, name="rebooted"),
     Scene(rest, leave_queue, other_node, name="dead_node"),
     Scene(take_up, leave_work, name="crash"),
+    Scene(take_up, leave_work, without_relays, name="crash_with_relays"),
+    Scene(rest, run_here, name="begin_interrupted", before_faults="channel.exec_start.before:kill"),
+    Scene(rest, end_while_down, say_go, name="ended_while_down"),
 ]
