@@ -129,7 +129,7 @@ static void OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused(void **st
 {
 	struct world *w = *state;
 	_cleanup_run_ struct run run = { 0 };
-	_cleanup_free_ char *agent_body = NULL, *body = NULL;
+	_cleanup_free_ char *body = NULL;
 	_cleanup_json_ json_t *parsed = NULL;
 	struct agent agent = { 0 };
 	char id[ID_SIZE];
