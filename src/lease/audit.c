@@ -164,20 +164,47 @@ static int audit_objects(struct auditing *a, struct inventories *inventories, st
 	return 0;
 }
 
-/* What the kernel has of ours that no holding explains: processes, cgroups, sockets, directories.
+static json_t *look_at_kernel(struct auditing *a, struct error *err)
+{
+	_cleanup_strv_ char **held = NULL;
+
+	if (ids_read(a->leases->db, &AUDIT_IN_USE, &held, err, B_TEXT(a->leases->node.id)) < 0)
+		return NULL;
+	return executor_audit(a->leases->drivers->host->executor, (const char *const *)held,
+			      strv_len(held), err);
+}
+
+static bool lists(const json_t *list, const json_t *item)
+{
+	json_t *other;
+	size_t i;
+
+	json_array_foreach (list, i, other)
+		if (str_equal(json_str(other, "kind"), json_str(item, "kind")) &&
+		    str_equal(json_str(other, "id"), json_str(item, "id")))
+			return true;
+	return false;
+}
+
+/*
+ * What the kernel has of ours that no holding explains: processes, cgroups, sockets, directories.
+ * Places come and go between the look at the rows and the one at the kernel, so only what two looks
+ * find counts.
  */
 static int audit_kernel(struct auditing *a, struct error *err)
 {
-	_cleanup_strv_ char **held = NULL;
-	_cleanup_json_ json_t *found = NULL;
+	_cleanup_json_ json_t *found = look_at_kernel(a, err), *again = NULL;
+	json_t *item;
+	size_t i;
 
-	if (ids_read(a->leases->db, &AUDIT_IN_USE, &held, err, B_TEXT(a->leases->node.id)) < 0)
+	if (!found || json_array_size(found) == 0)
+		return found ? 0 : -1;
+	again = look_at_kernel(a, err);
+	if (!again)
 		return -1;
-	found = executor_audit(a->leases->drivers->host->executor, (const char *const *)held,
-			       strv_len(held), err);
-	if (!found)
-		return -1;
-	json_array_extend(a->list, found);
+	json_array_foreach (again, i, item)
+		if (lists(found, item))
+			json_array_append(a->list, item);
 	return 0;
 }
 
