@@ -40,9 +40,9 @@ def use_stale(server, lease, complain):
             complain(f"stale {verb} got {status}: {answer}")
 
 
-def client(server, environment, index, held, complain):
+def client(server, environment, index, rounds, held, complain):
     chance = random.Random(index)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         status, lease = server.call("POST", f"/api/environments/{environment}/leases",
                                     {"waitSeconds": 120, "ttlSeconds": 300}, timeout=150)
         if status != 201:
@@ -92,14 +92,15 @@ def intervals(server, complain):
     return len(rows)
 
 
-def check(fault):
+def check(fault, clients=CLIENTS, rounds=ROUNDS):
     server, complaints, held = Server(), [], []
     try:
         assert server.start(fault), server.tail()
         environment = setup(server)
         threads = [threading.Thread(target=client,
-                                    args=(server, environment, i, held, complaints.append))
-                   for i in range(CLIENTS)]
+                                    args=(server, environment, i, rounds, held,
+                                          complaints.append))
+                   for i in range(clients)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -115,7 +116,8 @@ def check(fault):
 count, complaints = check(None)
 if complaints:
     sys.exit(f"{len(complaints)} complaints: " + "\n".join(complaints[:10]))
-_, without_fence = check("lease.fence:skip")
+# A stale exec that gets past the fence waits for a relay that is gone: a few clients are enough.
+_, without_fence = check("lease.fence:skip", clients=4, rounds=1)
 if not without_fence:
     sys.exit("the checker is blind: with the fence switched off it found nothing")
 print(f"{count} holdings by {CLIENTS} clients never overlapped; "
