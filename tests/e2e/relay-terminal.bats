@@ -129,6 +129,24 @@ start_tty() {
 	done
 }
 
+@test "a run has a terminal too, and attach finds it" {
+	type_in "'$BERTH' run -t -e PS1='inner> ' -- bash --norc --noprofile"
+	wait_for 10 shows '^inner> *$'
+	type_in 'stty size; pwd'
+	wait_for 10 shows '^25 90$'
+	wait_for 10 shows "^$PWD$"
+	keys C-p C-q
+	wait_for 10 shows 'comes back to it'
+	id=$(berth runs --json | jq -r '.items[0].id')
+	run_is "$id" running
+	type_in "clear; '$BERTH' attach $id"
+	type_in 'exit 5'
+	wait_for 10 shows '^outer> *$'
+	type_in 'echo code $?'
+	wait_for 10 shows '^code 5$'
+	wait_for 10 run_is "$id" failed
+}
+
 @test "Ctrl-Z stops berth and not the run" {
 	type_in "'$BERTH' run -q -- sh -c 'for i in \$(seq 1 100); do echo \$i >>ticks; echo \$i; sleep 0.02; done' >got"
 	wait_for 10 test -s ticks
