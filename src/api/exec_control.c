@@ -164,7 +164,7 @@ static json_t *describe_run(struct server *server, const char *id, struct error 
 	json_put_str(json, "runId", run.id);
 	json_put_str(json, "leaseId", id_is_set(run.lease_id) ? run.lease_id : NULL);
 	json_put_ref(json, "command", json_object_get(whole, "command"));
-	json_put_ref(json, "tty", json_object_get(run.context, "tty"));
+	json_put_ref(json, "tty", json_object_get(json_object_at(run.context, "request"), "tty"));
 	json_put_ref(json, "createdAt", json_object_get(whole, "createdAt"));
 	json_put_str(json, "status",
 		     run_status_is_final(run.status) ? "ended"

@@ -7,6 +7,12 @@
 
 static const char *const STDIN_ENCODINGS[] = { "utf8", "base64", NULL };
 
+static const struct field TTY_FIELDS[] = {
+	{ "rows", FIELD_INT, 0, 1, 65535, .summary = "24 unless given" },
+	{ "cols", FIELD_INT, 0, 1, 65535, .summary = "80 unless given" },
+	{ "term", FIELD_STRING, 0, 1, 64, .summary = "TERM of the command" },
+	{ 0 },
+};
 const struct field RUN_FIELDS[] = {
 	{ "command", FIELD_STRING_ARRAY, FIELD_REQUIRED, 1, 4096,
 	  .summary = "argv; never a shell string" },
@@ -24,6 +30,8 @@ const struct field RUN_FIELDS[] = {
 	  .summary = "the whole of standard input" },
 	{ "stdinEncoding", FIELD_STRING, 0, .one_of = STDIN_ENCODINGS,
 	  .summary = "utf8 (default) or base64" },
+	{ "tty", FIELD_OBJECT, FIELD_NULLABLE, .fields = TTY_FIELDS,
+	  .summary = "a terminal instead of pipes; it is at /api/execs/<run id>/terminal" },
 	{ "timeoutMs", FIELD_INT, FIELD_NULLABLE, 1, 30LL * 86400 * 1000,
 	  .summary = "the whole process tree ends when it has run this long" },
 	{ 0 },
@@ -139,6 +147,8 @@ static json_t *initial_context(const json_t *body)
 
 	if (environment)
 		json_put_ref(request, "environmentId", environment);
+	if (json_object_at(body, "tty"))
+		json_put_ref(request, "tty", json_object_at(body, "tty"));
 	json_put_new(context, "request", request);
 	return context;
 }

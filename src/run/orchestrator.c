@@ -356,6 +356,12 @@ static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, st
 
 static int execute(struct walk *w, struct error *err)
 {
+	const json_t *tty = json_object_at(json_object_at(w->run->context, "request"), "tty");
+	const struct exec_terminal terminal = {
+		.rows = (uint16_t)json_int(tty, "rows", 24),
+		.cols = (uint16_t)json_int(tty, "cols", 80),
+		.term = json_str(tty, "term"),
+	};
 	_cleanup_strv_ char **env = command_env(w);
 	struct runlog *log = NULL;
 	struct exec *exec = NULL;
@@ -365,6 +371,8 @@ static int execute(struct walk *w, struct error *err)
 		.generation = w->lease.generation,
 		.argv = w->run->command,
 		.env = env,
+		.terminal = tty ? &terminal : NULL,
+		.stdin_stream = tty != NULL, /* somebody will come and type */
 		.cwd = w->cwd,
 		.stdin_data = w->run->stdin_data,
 		.stdin_len = w->run->stdin_len,
