@@ -164,14 +164,37 @@ static int audit_objects(struct auditing *a, struct inventories *inventories, st
 	return 0;
 }
 
-static json_t *look_at_kernel(struct auditing *a, struct error *err)
+/* What the kernel has of ours that no holding explains: processes, cgroups, sockets, directories.
+ */
+static int audit_kernel(struct auditing *a, struct error *err)
 {
 	_cleanup_strv_ char **held = NULL;
+	_cleanup_json_ json_t *found = NULL;
 
 	if (ids_read(a->leases->db, &AUDIT_IN_USE, &held, err, B_TEXT(a->leases->node.id)) < 0)
+		return -1;
+	found = executor_audit(a->leases->drivers->host->executor, (const char *const *)held,
+			       strv_len(held), err);
+	if (!found)
+		return -1;
+	json_array_extend(a->list, found);
+	return 0;
+}
+
+static json_t *look(struct leases *leases, struct error *err)
+{
+	_cleanup_json_ json_t *list = json_array();
+	struct auditing a = { leases, list, clock_now(leases->clock) };
+	struct inventories inventories = { 0 };
+	int r = db_read(leases->db, audit_books, &a, err);
+
+	if (r == 0)
+		r = audit_objects(&a, &inventories, err);
+	inventories_clear(&inventories);
+	if (r < 0)
 		return NULL;
-	return executor_audit(a->leases->drivers->host->executor, (const char *const *)held,
-			      strv_len(held), err);
+	spool_audit(leases, list);
+	return audit_kernel(&a, err) < 0 ? NULL : steal(list);
 }
 
 static bool lists(const json_t *list, const json_t *item)
@@ -187,41 +210,25 @@ static bool lists(const json_t *list, const json_t *item)
 }
 
 /*
- * What the kernel has of ours that no holding explains: processes, cgroups, sockets, directories.
- * Places come and go between the look at the rows and the one at the kernel, so only what two looks
- * find counts.
+ * Rows, providers and the kernel cannot be looked at in one moment, and places come and go
+ * meanwhile: only what two looks find counts.
  */
-static int audit_kernel(struct auditing *a, struct error *err)
-{
-	_cleanup_json_ json_t *found = look_at_kernel(a, err), *again = NULL;
-	json_t *item;
-	size_t i;
-
-	if (!found || json_array_size(found) == 0)
-		return found ? 0 : -1;
-	again = look_at_kernel(a, err);
-	if (!again)
-		return -1;
-	json_array_foreach (again, i, item)
-		if (lists(found, item))
-			json_array_append(a->list, item);
-	return 0;
-}
-
 json_t *leases_audit(struct leases *leases, struct error *err)
 {
-	_cleanup_json_ json_t *list = json_array();
-	struct auditing a = { leases, list, clock_now(leases->clock) };
-	struct inventories inventories = { 0 };
-	int r = db_read(leases->db, audit_books, &a, err);
+	_cleanup_json_ json_t *first = look(leases, err), *second = NULL;
+	json_t *both, *item;
+	size_t i;
 
-	if (r == 0)
-		r = audit_objects(&a, &inventories, err);
-	inventories_clear(&inventories);
-	if (r < 0)
+	if (!first || json_array_size(first) == 0)
+		return steal(first);
+	second = look(leases, err);
+	if (!second)
 		return NULL;
-	spool_audit(leases, list);
-	return audit_kernel(&a, err) < 0 ? NULL : steal(list);
+	both = json_array();
+	json_array_foreach (second, i, item)
+		if (lists(first, item))
+			json_array_append(both, item);
+	return both;
 }
 
 SQL(COUNT_ACTIVE,
