@@ -27,6 +27,7 @@ teardown() {
 		done
 	fi
 	local pid lock dir
+	if declare -F more_teardown >/dev/null; then more_teardown; fi
 	while read -r pid; do end "$pid" KILL; done <"$T/pids"
 	for lock in "$T"/*/lock; do
 		[ -s "$lock" ] || continue

@@ -138,7 +138,9 @@ static inline void heed_sigterm(void)
 static inline void server_begin(struct api_test *t, bool allow_fake)
 {
 	_cleanup_error_ struct error err = { 0 };
-	struct server_options options = { .data_path = t->data, .allow_fake = allow_fake };
+	struct server_options options = { .data_path = t->data,
+					  .allow_fake = allow_fake,
+					  .absence_ms = 20000 };
 
 	use_built_programs();
 	if (server_start(&options, &t->server, &err) < 0)
