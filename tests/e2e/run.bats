@@ -170,7 +170,8 @@ load lib
 	wait_for 10 grep -q cancelling err
 	kill -INT $cli
 	exits 130 wait $cli
-	id=$(sed -n 's/.*left run \([^ ]*\) behind.*/\1/p' err)
+	# It may have ended before the third; asking once more does no harm.
+	id=$(sed -n 's/^berth: cancelling run \([0-9a-f-]*\).*/\1/p' err)
 	berth cancel "$id"
 	wait_for 20 run_is "$id" cancelled
 	wait_for 10 gone "$(cat pid)"
