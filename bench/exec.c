@@ -11,7 +11,7 @@
 
 struct state {
 	struct client client;
-	char path[160];
+	char path[240];
 };
 
 static double ours(struct bench *b, void *arg)
