@@ -32,7 +32,7 @@ static void listener_free(void *arg)
 	/* A server that stops leaves its commands behind; a client that goes may not want to. */
 	if (!listener->ended && listener->view.live &&
 	    live_exec_dies_when_left(listener->view.live) && !http_is_stopping(server->http))
-		executor_cancel(server->executor, listener->view.id, EXEC_CANCELLED);
+		executor_cancel(server->executor, listener->view.id, EXEC_CANCELLED, false);
 	exec_view_close(&listener->view);
 	event_writer_clear(&listener->events);
 	free(listener);

@@ -506,7 +506,7 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 	if (start_thread(live, err) < 0) {
 		struct exec_result result;
 
-		executor_cancel(execs->executor, live->id, EXEC_CANCELLED);
+		executor_cancel(execs->executor, live->id, EXEC_CANCELLED, true);
 		exec_wait(live->exec, &result, NULL);
 		return -1;
 	}

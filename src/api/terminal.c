@@ -288,7 +288,7 @@ static void run_session(void *arg, int fd, const void *early, size_t early_len, 
 	converse(s, fd, stop_fd);
 	if (execs_rise(s->server->execs, &s->seat) == 0 && !s->leaving && s->view.live &&
 	    live_exec_dies_when_left(s->view.live) && !latch_is_set(stop_fd))
-		executor_cancel(s->server->executor, s->view.id, EXEC_CANCELLED);
+		executor_cancel(s->server->executor, s->view.id, EXEC_CANCELLED, false);
 	s->ws = NULL;
 }
 

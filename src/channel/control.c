@@ -13,6 +13,7 @@ void exec_send_kill(struct exec *exec)
 
 	pthread_mutex_lock(&exec->lock);
 	why = exec->kill_reason;
+	m.at_once = exec->kill_at_once;
 	pthread_mutex_unlock(&exec->lock);
 	link = why == NOT_STOPPED ? NULL : place_current_link(exec->place);
 	if (!link)
@@ -23,7 +24,8 @@ void exec_send_kill(struct exec *exec)
 	link_unref(link);
 }
 
-int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why)
+int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why,
+		    bool at_once)
 {
 	struct exec *exec;
 
@@ -33,6 +35,7 @@ int executor_cancel(struct executor *executor, const char *exec_id, enum exec_re
 		pthread_mutex_lock(&exec->lock);
 		if (exec->kill_reason == NOT_STOPPED)
 			exec->kill_reason = (int)why;
+		exec->kill_at_once |= at_once;
 		pthread_mutex_unlock(&exec->lock);
 		exec_send_kill(exec);
 	}

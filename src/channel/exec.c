@@ -278,6 +278,7 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 		/* It may have started all the same; then nobody is there to want it. */
 		pthread_mutex_lock(&exec->lock);
 		exec->kill_reason = EXEC_CANCELLED;
+		exec->kill_at_once = true;
 		pthread_mutex_unlock(&exec->lock);
 		exec_send_kill(exec);
 		delist(exec);
@@ -394,7 +395,8 @@ static void forget(struct exec *exec)
 		return;
 	memcpy(m.exec_id, exec->wire_id, WIRE_ID_SIZE);
 	if (SAY_GUARDED("channel.forget",
-			link_tell(stream_link(exec->stream), WIRE_EXEC_FORGET, &m, &err), &err) < 0)
+			link_tell_later(stream_link(exec->stream), WIRE_EXEC_FORGET, &m, &err),
+			&err) < 0)
 		log_debug("exec %s: %s", exec->id, err.message);
 }
 

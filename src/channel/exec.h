@@ -94,7 +94,7 @@ struct exec_spec {
 	size_t stdin_len;
 	bool stdin_stream; /* stdin comes by executor_write_stdin, after stdin_data */
 	const struct exec_terminal *terminal; /* NULL: pipes */
-	int64_t timeout_ms;                   /* 0: none */
+	int64_t timeout_ms;                   /* 0: none; then as executor_cancel */
 	/* Its own, borrowed until exec_wait returned; a terminal's output is RUNLOG_PTY. */
 	struct runlog *log;
 	/*
@@ -138,8 +138,13 @@ int exec_wait(struct exec *exec, struct exec_result *result, struct error *err);
 int executor_forget(struct executor *executor, const char *place_id, int64_t generation,
 		    const char *exec_id, struct error *err);
 
-/* By id, from any thread. ERR_NOT_FOUND: no such exec is going here. */
-int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why);
+/*
+ * By id, from any thread. ERR_NOT_FOUND: no such exec is going here. The whole tree is asked to
+ * leave and killed after a grace of 5 s; at_once: without it. Asking again only matters with
+ * at_once.
+ */
+int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why,
+		    bool at_once);
 enum exec_target { EXEC_TO_PROCESS, EXEC_TO_GROUP, EXEC_TO_TREE };
 int executor_signal(struct executor *executor, const char *exec_id, int number,
 		    enum exec_target target, struct error *err);

@@ -87,6 +87,7 @@ struct exec {
 	struct stream *stream; /* NULL: not attached */
 	struct exec_input input;
 	int kill_reason; /* enum exec_reason that was asked for, or NOT_STOPPED */
+	bool kill_at_once;
 };
 
 struct executor {

@@ -170,6 +170,9 @@ static void end_it(struct lines *l, struct api *side)
 		send_signal(l, side, "KILL", "tree", NULL);
 	else
 		api_callf(side, "POST", body, NULL, NULL, "/api/runs/%s/cancel", f->run_id);
+	/* A person who asks twice has waited long enough; whoever ends us lets it say goodbye. */
+	if (!f->is_exec && !signals_had_term())
+		api_callf(side, "POST", body, NULL, NULL, "/api/runs/%s/cancel", f->run_id);
 }
 
 /* What has not started cannot be interrupted: it is cancelled at once. */

@@ -262,7 +262,7 @@ int driver_start(const struct drivers *d, const struct place *place, const struc
 	if (r < 0 && *exec) {
 		struct exec_result result;
 
-		executor_cancel(d->host->executor, spec->exec_id, EXEC_CANCELLED);
+		executor_cancel(d->host->executor, spec->exec_id, EXEC_CANCELLED, true);
 		exec_wait(*exec, &result, NULL);
 		*exec = NULL;
 	}

@@ -62,12 +62,15 @@ void exec_describe(const struct exec *exec, struct wire_exec_state *out)
 		out->signal = (uint32_t)WTERMSIG(status);
 }
 
-/* A kill we ordered explains the end only if it was what ended it. */
+/*
+ * A kill we ordered explains the end only if it was what ended it; what was asked to leave first
+ * left because of that, whatever it said on its way out.
+ */
 static enum wire_reason reason_of(struct exec *exec)
 {
 	bool killed = WIFSIGNALED(exec->wait_status) && WTERMSIG(exec->wait_status) == SIGKILL;
 
-	if (killed && exec->kill_reason != REASON_NONE)
+	if ((killed || exec->asked) && exec->kill_reason != REASON_NONE)
 		return exec->kill_reason;
 	if (killed && exec->relay->tree->ran_out_of_memory(exec))
 		return REASON_OOM;
@@ -82,6 +85,7 @@ static void exec_record(struct exec *exec)
 	exec->phase = WIRE_EXEC_EXITED;
 	loop_disarm(&relay->loop, &exec->deadline);
 	loop_disarm(&relay->loop, &exec->grace);
+	loop_disarm(&relay->loop, &exec->leave);
 	input_close(exec);
 	relay->tree->release(exec);
 	exec->stalled = false;
@@ -99,6 +103,14 @@ void exec_advance(struct exec *exec)
 	if (!exec->main_ended || exec->phase == WIRE_EXEC_EXITED)
 		return;
 	exec->phase = WIRE_EXEC_DRAINING;
+	/* The rest of the tree has its grace too. */
+	if (exec->leave.at != 0 && !exec->tree_empty) {
+		if (!exec->awaited) {
+			exec->awaited = true;
+			relay->tree->await(exec);
+		}
+		return;
+	}
 	if (output_is_open(exec)) {
 		if (exec->grace.at == 0 && !exec->grace_over)
 			loop_arm(&relay->loop, &exec->grace, WIRE_GRACE_MS);
@@ -154,7 +166,33 @@ static void grace_due(struct timer *timer)
 
 static void deadline_due(struct timer *timer)
 {
-	exec_kill(container_of(timer, struct exec, deadline), REASON_TIMEOUT);
+	struct exec *exec = container_of(timer, struct exec, deadline);
+
+	exec_end(exec, REASON_TIMEOUT, exec->leave_ms);
+}
+
+static void leave_due(struct timer *timer)
+{
+	exec_kill(container_of(timer, struct exec, leave), REASON_NONE);
+}
+
+void exec_end(struct exec *exec, enum wire_reason reason, uint32_t grace_ms)
+{
+	struct relay *relay = exec->relay;
+
+	/* What has ended by itself did not end because of this. */
+	relay_reap(relay);
+	if (exec->phase == WIRE_EXEC_EXITED || exec->asked)
+		return;
+	if (exec->kill_reason == REASON_NONE)
+		exec->kill_reason = reason;
+	exec->asked = true;
+	loop_disarm(&relay->loop, &exec->grace);
+	loop_arm(&relay->loop, &exec->leave, grace_ms ? grace_ms : WIRE_LEAVE_MS);
+	relay->tree->signal(exec, WIRE_TO_TREE, SIGTERM);
+	/* Whoever is stopped does not hear it before it goes on. */
+	relay->tree->signal(exec, WIRE_TO_TREE, SIGCONT);
+	exec_advance(exec);
 }
 
 void exec_kill(struct exec *exec, enum wire_reason reason)
@@ -163,7 +201,9 @@ void exec_kill(struct exec *exec, enum wire_reason reason)
 		return;
 	if (exec->kill_reason == REASON_NONE)
 		exec->kill_reason = reason;
+	loop_disarm(&exec->relay->loop, &exec->leave);
 	exec->relay->tree->kill(exec);
+	exec_advance(exec);
 }
 
 static void exec_free(struct exec *exec)
@@ -172,6 +212,7 @@ static void exec_free(struct exec *exec)
 
 	loop_disarm(&relay->loop, &exec->deadline);
 	loop_disarm(&relay->loop, &exec->grace);
+	loop_disarm(&relay->loop, &exec->leave);
 	output_close(exec);
 	input_close(exec);
 	relay->tree->release(exec);
@@ -218,6 +259,8 @@ static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *
 	ring_init(&exec->ring, RELAY_FD_SPOOL, size, m->overflow == WIRE_DROP_OLDEST);
 	exec->deadline.due = deadline_due;
 	exec->grace.due = grace_due;
+	exec->leave.due = leave_due;
+	exec->leave_ms = m->grace_ms;
 	exec->started_us = loop_now_us();
 	clock_gettime(CLOCK_REALTIME, &now);
 	exec->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;

@@ -1,7 +1,7 @@
 /*
  * One command in the place.
  *
- *   RUNNING   the main process lives
+ *   RUNNING   the main process lives; may have been asked to leave (exec_end)
  *   DRAINING  it has ended; output pipes are still open (for at most WIRE_GRACE_MS, then the tree
  * is killed), or bytes wait for room in the ring, or the tree is being emptied EXITED    the exit
  * is in the journal; output may still wait for the server. Until EXEC_FORGET.
@@ -68,6 +68,10 @@ struct exec {
 	struct timer deadline;
 	struct timer grace;
 	bool grace_over;
+	uint32_t leave_ms;  /* grace of the deadline */
+	struct timer leave; /* SIGTERM was sent; SIGKILL follows when it is due */
+	bool asked;         /* SIGTERM was sent */
+	bool awaited;       /* the tree was told to say when it is empty */
 };
 
 struct exec *exec_find(struct relay *relay, const uint8_t id[WIRE_ID_SIZE]);
@@ -82,6 +86,9 @@ struct start_failure {
 /* -1: `failure` says why. The exec is then not known. */
 int exec_start(struct relay *relay, const struct wire_exec_start *m, struct exec **out,
 	       struct start_failure *failure);
+/* SIGTERM, and SIGKILL after the grace (0: the default). Asking again changes nothing. */
+void exec_end(struct exec *exec, enum wire_reason reason, uint32_t grace_ms);
+/* SIGKILL at once. */
 void exec_kill(struct exec *exec, enum wire_reason reason);
 void exec_forget(struct exec *exec);
 void exec_describe(const struct exec *exec, struct wire_exec_state *out);

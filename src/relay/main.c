@@ -153,7 +153,6 @@ void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, co
 		/* Nobody will take the rest of the output. */
 		output_close(e);
 		exec_kill(e, reason);
-		exec_advance(e);
 	}
 	loop_arm(&relay->loop, &relay->end_timer, 0);
 }

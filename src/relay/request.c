@@ -85,6 +85,9 @@ static void serve_exec_start(struct session *s, const struct wire_message *m)
 		session_refuse(s, m->stream, failure.code, failure.errnum, "%s", failure.message);
 	else
 		attach(s, exec, m->stream, 0, start->credit, false);
+	/* Whoever has something to feed waits for the word. */
+	if (exec && start->stdin_mode == WIRE_STDIN_NONE && !start->pty)
+		session_linger(s);
 }
 
 /* Refuses by itself when the exec is not known. */
@@ -170,7 +173,10 @@ static void serve_exec_kill(struct session *s, const struct wire_message *m)
 	if (!exec)
 		return;
 	session_done(s, m->stream);
-	exec_kill(exec, m->exec_kill.reason);
+	if (m->exec_kill.at_once)
+		exec_kill(exec, m->exec_kill.reason);
+	else
+		exec_end(exec, m->exec_kill.reason, m->exec_kill.grace_ms);
 }
 
 static void serve_exec_kill_all(struct session *s, const struct wire_message *m)

@@ -20,6 +20,7 @@ struct shim {
 	int signal_fd;
 	pid_t main_pid;
 	bool main_ended;
+	bool awaiting; /* ends when nothing is left below it */
 	bool finishing;
 };
 
@@ -83,6 +84,9 @@ static void obey(struct shim *shim, const struct order *order)
 	case ORDER_KILL:
 		kill_everything(shim);
 		break;
+	case ORDER_AWAIT:
+		shim->awaiting = true;
+		break;
 	case ORDER_FINISH:
 		shim->finishing = true;
 		if (!reap_children(shim))
@@ -111,6 +115,8 @@ static void shim_loop(struct shim *shim)
 				break;
 			obey(shim, &order);
 		}
+		if (shim->awaiting && reap_children(shim))
+			break;
 	}
 	/* Also when the relay is gone: nothing outlives its exec. */
 	if (!reap_children(shim))

@@ -9,7 +9,8 @@
 #include "relay/exec.h"
 
 /* Relay and shim are the same program: plain structs travel between them, one per packet. */
-enum order_verb { ORDER_SIGNAL, ORDER_KILL, ORDER_FINISH };
+/* AWAIT: end when nothing is left below, FINISH: see to it. */
+enum order_verb { ORDER_SIGNAL, ORDER_KILL, ORDER_AWAIT, ORDER_FINISH };
 
 struct order {
 	enum order_verb verb;

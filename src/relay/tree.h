@@ -38,6 +38,8 @@ struct tree_kind {
 	/* 0 or -errno. */
 	int (*signal)(struct exec *, unsigned target, int signal);
 	void (*kill)(struct exec *);
+	/* exec_tree_emptied is called when nothing is left, maybe at once; nothing is killed. */
+	void (*await)(struct exec *);
 	/* Kills what is left; exec_tree_emptied is called when nothing is, maybe at once. */
 	void (*finish)(struct exec *);
 	void (*release)(struct exec *);

@@ -189,6 +189,29 @@ static void check_due(struct timer *timer)
 	loop_arm(&exec->relay->loop, timer, exec->tree.check_ms);
 }
 
+static void await_due(struct timer *timer)
+{
+	struct exec *exec = container_of(timer, struct exec, tree.check);
+
+	if (slot_is_empty(exec->tree.slot)) {
+		exec_tree_emptied(exec);
+		return;
+	}
+	exec->tree.check_ms = MIN_OF(exec->tree.check_ms * 2, CHECK_MAX_MS);
+	loop_arm(&exec->relay->loop, timer, exec->tree.check_ms);
+}
+
+static void await_empty(struct exec *exec)
+{
+	if (!exec->tree.slot || slot_is_empty(exec->tree.slot)) {
+		exec_tree_emptied(exec);
+		return;
+	}
+	exec->tree.check.due = await_due;
+	exec->tree.check_ms = 1;
+	loop_arm(&exec->relay->loop, &exec->tree.check, exec->tree.check_ms);
+}
+
 static void finish(struct exec *exec)
 {
 	if (!exec->tree.slot || slot_is_empty(exec->tree.slot)) {
@@ -255,6 +278,7 @@ const struct tree_kind tree_cgroup = {
 	.start = start,
 	.signal = send_signal,
 	.kill = kill_all,
+	.await = await_empty,
 	.finish = finish,
 	.release = release,
 	.ran_out_of_memory = ran_out_of_memory,

@@ -111,6 +111,14 @@ static void kill_all(struct exec *exec)
 	give_order(exec, ORDER_KILL, 0, 0);
 }
 
+static void await_empty(struct exec *exec)
+{
+	if (exec->tree.shim_pid == 0)
+		exec_tree_emptied(exec);
+	else
+		give_order(exec, ORDER_AWAIT, 0, 0);
+}
+
 static void finish(struct exec *exec)
 {
 	if (exec->tree.shim_pid == 0)
@@ -168,6 +176,7 @@ const struct tree_kind tree_shim = {
 	.start = start,
 	.signal = send_signal,
 	.kill = kill_all,
+	.await = await_empty,
 	.finish = finish,
 	.release = release,
 	.ran_out_of_memory = ran_out_of_memory,

@@ -347,7 +347,7 @@ static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, st
 	int outcome;
 
 	if (cancelled(w))
-		executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED);
+		executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED, false);
 	outcome = exec_wait(exec, &w->result, err);
 	w->executed = outcome == 0;
 	w->run->log_bytes = runlog_end(log);

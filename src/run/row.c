@@ -8,7 +8,7 @@
 	"id, company_id, agent_id, project_id, issue_id, execution_workspace_id, environment_id,"  \
 	" lease_id, retry_of_run_id, node_id, status, status_reason, command, cwd, env, stdin,"    \
 	" stdin_encoding, timeout_ms, exit_code, signal, reason, error, error_code, process_pid,"  \
-	" process_start_time, log_bytes, process_loss_retry_count, context, timings, result,"      \
+	" log_bytes, process_loss_retry_count, context, timings, result,"                          \
 	" boot_epoch, cancel_requested_at, created_at, started_at, finished_at, updated_at"
 
 SQL(RUN_GET, "SELECT " RUN_COLUMNS " FROM runs WHERE id = $1");
@@ -108,18 +108,17 @@ static int read_row(struct cursor *c, struct run *run, struct error *err)
 	run->error = xstrdup(col_text(c, 21));
 	run->error_code = xstrdup(col_text(c, 22));
 	run->process_pid = col_int(c, 23);
-	run->process_start_time = col_int(c, 24);
-	run->log_bytes = col_int(c, 25);
-	run->process_loss_retry_count = col_int(c, 26);
-	run->context = column_object(c, 27);
-	run->timings = column_object(c, 28);
-	run->result = column_json(c, 29);
-	run->boot_epoch = col_int(c, 30);
-	run->cancel_requested_at = col_int(c, 31);
-	run->created_at = col_int(c, 32);
-	run->started_at = col_int(c, 33);
-	run->finished_at = col_int(c, 34);
-	run->updated_at = col_int(c, 35);
+	run->log_bytes = col_int(c, 24);
+	run->process_loss_retry_count = col_int(c, 25);
+	run->context = column_object(c, 26);
+	run->timings = column_object(c, 27);
+	run->result = column_json(c, 28);
+	run->boot_epoch = col_int(c, 29);
+	run->cancel_requested_at = col_int(c, 30);
+	run->created_at = col_int(c, 31);
+	run->started_at = col_int(c, 32);
+	run->finished_at = col_int(c, 33);
+	run->updated_at = col_int(c, 34);
 	return 0;
 }
 

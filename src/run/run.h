@@ -24,7 +24,7 @@ struct run {
 	bool has_exit_code;
 	int exit_code;
 	char *signal, *reason, *error, *error_code;
-	int64_t process_pid, process_start_time, log_bytes, process_loss_retry_count;
+	int64_t process_pid, log_bytes, process_loss_retry_count;
 	json_t *context, *timings, *result; /* result may be NULL */
 	int64_t boot_epoch;
 	int64_t cancel_requested_at, created_at, started_at, finished_at, updated_at;
@@ -73,7 +73,8 @@ int run_get(struct runs *runs, const char *id, struct run *run, struct error *er
 /* {items, nextCursor}, newest first; status NULL for any; cursor from an earlier answer or NULL. */
 json_t *run_list(struct runs *runs, const char *company_id, const char *status, int64_t limit,
 		 const char *cursor, struct error *err);
-/* Idempotent: a run that has ended is returned as it is. */
+/* A run that has ended is returned as it is. One that is still leaving is killed by a second call.
+ */
 int run_cancel(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
 	       struct error *err);
 /* A new run with the same request; the old must have ended (ERR_RUN_STATE). */

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "record/activity.h"
 #include "run/realize.h"
 #include "run/row.h"
 
@@ -149,13 +150,13 @@ void runs_notify(struct runs *runs, const char *run_id)
 }
 
 /* Whichever of the run's two commands is going; asking for one that is not does no harm. */
-static void cancel_commands(struct runs *runs, const char *run_id)
+static void cancel_commands(struct runs *runs, const char *run_id, bool at_once)
 {
 	char provision_id[ID_SIZE];
 
 	provision_exec_id(run_id, provision_id);
-	executor_cancel(runs->executor, run_id, EXEC_CANCELLED);
-	executor_cancel(runs->executor, provision_id, EXEC_CANCELLED);
+	executor_cancel(runs->executor, run_id, EXEC_CANCELLED, at_once);
+	executor_cancel(runs->executor, provision_id, EXEC_CANCELLED, at_once);
 }
 
 /* ---- dispatching ---- */
@@ -330,7 +331,7 @@ static void honour_cancels(struct queue *q)
 			latch_set(task->cancel_fd);
 		pthread_mutex_unlock(&q->runs->lock);
 		if (task)
-			cancel_commands(q->runs, q->cancel[i]);
+			cancel_commands(q->runs, q->cancel[i], false);
 	}
 }
 
@@ -474,7 +475,6 @@ void runs_free(struct runs *runs)
 struct lookup {
 	const char *id;
 	struct run *run;
-	int64_t now;
 };
 
 static int load_run(struct tx *tx, void *arg, struct error *err)
@@ -499,20 +499,49 @@ json_t *run_list(struct runs *runs, const char *company_id, const char *status, 
 	return run_page(runs->db, company_id, status, limit, cursor, err);
 }
 
+struct cancelling {
+	const char *id;
+	const struct actor *actor;
+	struct run *run;
+	int64_t now;
+	bool again; /* it was asked for before */
+};
+
+static int cancelled_activity_tx(struct tx *tx, const struct cancelling *c, struct error *err)
+{
+	_cleanup_json_ json_t *details = json_object();
+	const char *agent_id = id_is_set(c->run->agent_id) ? c->run->agent_id : NULL;
+
+	json_put_str(details, "agentId", agent_id);
+	return activity_write_tx(tx, c->now,
+				 &(struct activity){ .company_id = c->run->company_id,
+						     .actor = c->actor,
+						     .action = "heartbeat.cancelled",
+						     .entity_type = "heartbeat_run",
+						     .entity_id = c->id,
+						     .details = details },
+				 err);
+}
+
 static int request_cancel(struct tx *tx, void *arg, struct error *err)
 {
-	struct lookup *l = arg;
+	struct cancelling *c = arg;
+	int64_t changed;
 
-	run_clear(l->run);
-	if (tx_exec(tx, &RUN_REQUEST_CANCEL, err, B_TEXT(l->id), B_INT(l->now)) < 0)
+	run_clear(c->run);
+	changed = tx_exec(tx, &RUN_REQUEST_CANCEL, err, B_TEXT(c->id), B_INT(c->now));
+	if (changed < 0 || run_load_tx(tx, c->id, c->run, err) < 0)
 		return -1;
-	return run_load_tx(tx, l->id, l->run, err);
+	c->again = changed == 0;
+	return c->again ? 0 : cancelled_activity_tx(tx, c, err);
 }
 
 int run_cancel(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
 	       struct error *err)
 {
-	struct lookup l = { .id = id, .run = run, .now = clock_now(runs->clock) };
+	struct cancelling c = {
+		.id = id, .actor = actor, .run = run, .now = clock_now(runs->clock)
+	};
 	const struct run_ending never_began = {
 		.status = RUN_CANCELLED,
 		.reason = exec_reason_name(EXEC_CANCELLED),
@@ -521,9 +550,8 @@ int run_cancel(struct runs *runs, const struct actor *actor, const char *id, str
 	};
 	struct run_task *task;
 
-	(void)actor;
 	*run = (struct run){ 0 };
-	if (DB_WRITE(runs->db, "run.cancel", request_cancel, &l, err) < 0)
+	if (DB_WRITE(runs->db, "run.cancel", request_cancel, &c, err) < 0)
 		return -1;
 	if (run_status_is_final(run->status))
 		return 0;
@@ -533,7 +561,7 @@ int run_cancel(struct runs *runs, const struct actor *actor, const char *id, str
 		latch_set(task->cancel_fd);
 	pthread_mutex_unlock(&runs->lock);
 	if (task) {
-		cancel_commands(runs, id);
+		cancel_commands(runs, id, c.again);
 	} else if (run->status == RUN_QUEUED && streq(run->node_id, runs->node->id)) {
 		if (run_note_end(runs->db, runs->clock, id, &never_began, 0, err) < 0)
 			return -1;

@@ -19,6 +19,7 @@ struct shown_field {
 #define SECRET_OPT false
 #define SECRET_REQ_SECRET true
 #define SECRET_OPT_SECRET true
+#define SECRET_ADDED false
 
 static const char *const kind_names[] = {
 	"?", "U32", "U64", "STR", "BYTES", "STRV", "ID16", "B32"

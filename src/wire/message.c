@@ -12,8 +12,10 @@ enum kind { KIND_U32 = 1, KIND_U64, KIND_STR, KIND_BYTES, KIND_STRV, KIND_ID16, 
 #define NEED_OPT 0
 #define NEED_REQ_SECRET 3
 #define NEED_OPT_SECRET 2
+#define NEED_ADDED 4
 #define IS_REQUIRED 1
 #define IS_SECRET 2
+#define IS_ADDED 4
 
 #define FIELD_HEADER 6
 /* Ids are bits of the set of fields seen. */
@@ -257,7 +259,8 @@ void wire_message_clear(struct wire_message *m)
 
 static void put_field(struct buf *out, const struct field *field, const void *value, size_t len)
 {
-	uint8_t header[FIELD_HEADER] = { field->id, field->kind };
+	uint8_t kind = field->kind | (field->need & IS_ADDED ? KIND_SKIPPABLE : 0);
+	uint8_t header[FIELD_HEADER] = { field->id, kind };
 
 	put_le32(header + 2, (uint32_t)len);
 	buf_append(out, header, sizeof(header));

@@ -52,6 +52,12 @@
  * spool's journal. The relay keeps the exec, its unacknowledged output and its exit until
  * EXEC_FORGET.
  *
+ * ENDING AN EXEC. A deadline and EXEC_KILL send SIGTERM (and SIGCONT, for what is stopped) to every
+ * process of the tree, and SIGKILL to what is left of it after the grace; the exit's reason is
+ * theirs however the main process then ended. Repeating EXEC_KILL changes nothing, since it is said
+ * again after every lost connection; at_once=1 cuts the grace short. EXEC_KILL_ALL and PLACE_END
+ * leave none. A relay that does not know these fields kills at once.
+ *
  * OUTPUT AND RESUME. Total offsets count payload bytes of all channels in arrival order. The server
  * acknowledges (EXEC_ACK) what it has stored: everything below is freed. A full ring stops reading
  * from the process (EXEC_STALLED stalled=1, later 0) or, with drop_oldest, loses the oldest bytes;
@@ -85,6 +91,9 @@
 #define WIRE_HELLO_MS 5000
 #define WIRE_HELLO_PAYLOAD 1024u
 #define WIRE_GRACE_MS 500
+/* Between SIGTERM and SIGKILL, unless the request says otherwise. */
+#define WIRE_LEAVE_MS 5000
+#define WIRE_LEAVE_MAX_MS 3600000u
 #define WIRE_ID_SIZE 16 /* binary exec id */
 
 /* Feature bits of WELCOME: what this relay can do. Bits a server does not know are ignored. */
@@ -174,7 +183,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 /*
  * Fields: F(id, kind, name, need, bound). Kinds: U32, U64; STR, BYTES (bound: most bytes); STRV
  * (repeated string; bound: most values); ID16, B32 (that many bytes). For numbers the bound is the
- * largest value. Need: REQ or OPT (absent: 0 or empty); _SECRET keeps the value out of dumps.
+ * largest value. Need: REQ or OPT (absent: 0 or empty); _SECRET keeps the value out of dumps. ADDED
+ * is OPT and marked as one that may be skipped: it came after version 1, and N-1 lives without it.
  */
 #define ANY32 UINT32_MAX
 #define ANY64 UINT64_MAX
@@ -225,7 +235,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(14, U32, overflow, OPT, 1) /* enum wire_overflow */ \
 					F(15, U32, merge, OPT, 1) /* stderr joins stdout in one pipe */ \
 					F(16, U32, credit, OPT, WIRE_CREDIT_MAX) \
-					F(17, U64, from_offset, OPT, ANY64) /* when it exists already */
+					F(17, U64, from_offset, OPT, ANY64) /* when it exists already */ \
+					F(18, U32, grace_ms, ADDED, WIRE_LEAVE_MAX_MS) /* of the deadline; 0: default */
 #define WIRE_FIELDS_exec_started(F)	F(1, U32, pid, REQ, ANY32) \
 					F(2, U32, existing, OPT, 1) \
 					F(3, U64, stdin_offset, OPT, ANY64) \
@@ -243,7 +254,9 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(2, U32, rows, REQ, 65535) \
 					F(3, U32, cols, REQ, 65535)
 #define WIRE_FIELDS_exec_kill(F)	F(1, ID16, exec_id, REQ, 16) \
-					F(2, U32, reason, REQ, 6) /* what EXEC_EXIT will say */
+					F(2, U32, reason, REQ, 6) /* what EXEC_EXIT will say */ \
+					F(3, U32, grace_ms, ADDED, WIRE_LEAVE_MAX_MS) /* 0: default */ \
+					F(4, U32, at_once, ADDED, 1)
 #define WIRE_FIELDS_exec_kill_all(F)	F(1, U32, reason, REQ, 6)
 #define WIRE_FIELDS_exec_list(F)
 #define WIRE_FIELDS_exec_state(F)	F(1, ID16, exec_id, REQ, 16) \

@@ -184,7 +184,7 @@ static void a_command_that_does_not_read_bounds_what_is_taken(void **state)
 		executor_write_stdin(t->executor, g.id, data, len, false, 100, &taken, &err), -1);
 	assert_int_equal(err.code, ERR_TIMEOUT);
 	assert_true(taken > 0 && taken < 512 << 10);
-	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED), 0);
+	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED, false), 0);
 	join(&g);
 	assert_int_equal(executor_write_stdin(t->executor, g.id, "x", 1, false, 100, &taken, &err),
 			 -1);

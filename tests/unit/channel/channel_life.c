@@ -71,10 +71,11 @@ static void the_same_exec_cannot_go_twice(void **state)
 	assert_int_equal(exec_start(t->executor, &g.spec, &second, &err), -1);
 	assert_int_equal(err.code, ERR_CONFLICT);
 	assert_true(executor_place_busy(t->executor, PLACE));
-	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED), 0);
+	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED, false), 0);
 	join(&g);
 	assert_int_equal(g.result.reason, EXEC_CANCELLED);
-	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED), -(int)ERR_NOT_FOUND);
+	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED, false),
+			 -(int)ERR_NOT_FOUND);
 	assert_false(executor_place_busy(t->executor, PLACE));
 }
 
@@ -106,10 +107,10 @@ static void cancel_and_timeout_end_the_whole_tree_and_only_it(void **state)
 		snprintf(name, sizeof(name), "tree%d2", i);
 		wait_until((pid[i][1] = pid_in(t, name)) > 0);
 	}
-	assert_int_equal(executor_cancel(t->executor, g[0].id, EXEC_CANCELLED), 0);
+	assert_int_equal(executor_cancel(t->executor, g[0].id, EXEC_CANCELLED, false), 0);
 	join(&g[0]);
 	assert_int_equal(g[0].result.reason, EXEC_CANCELLED);
-	assert_string_equal(g[0].result.signal, "SIGKILL");
+	assert_string_equal(g[0].result.signal, "SIGTERM");
 	assert_false(is_alive(pid[0][0]) || is_alive(pid[0][1]));
 	join(&g[1]);
 	assert_int_equal(g[1].result.reason, EXEC_TIMEOUT);

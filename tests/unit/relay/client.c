@@ -43,7 +43,7 @@ static void nap(void)
 	nanosleep(&t, NULL);
 }
 
-bool process_lives(pid_t pid)
+static char process_state(pid_t pid)
 {
 	char path[32], text[512];
 	const char *state;
@@ -53,14 +53,30 @@ bool process_lives(pid_t pid)
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return false;
+		return 'X';
 	n = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	if (n <= 0)
-		return false;
+		return 'X';
 	text[n] = 0;
 	state = strrchr(text, ')');
-	return state && state[2] != 'Z' && state[2] != 'X';
+	return state ? state[2] : 'X';
+}
+
+bool process_lives(pid_t pid)
+{
+	char state = process_state(pid);
+
+	return state != 'Z' && state != 'X';
+}
+
+bool process_stops(pid_t pid)
+{
+	int64_t until = test_now_ms() + CLIENT_WAIT_MS;
+
+	while (process_state(pid) != 'T' && test_now_ms() < until)
+		nap();
+	return process_state(pid) == 'T';
 }
 
 bool process_is_gone_soon(pid_t pid)

@@ -101,4 +101,5 @@ void outcome_run(struct outcome *o, struct peer *p, const char *script);
  */
 bool process_lives(pid_t pid);
 bool process_is_gone_soon(pid_t pid);
+bool process_stops(pid_t pid); /* by SIGSTOP, soon */
 int64_t test_now_ms(void);

@@ -250,8 +250,143 @@ static void cancelling_ends_daemons_that_forked_twice(void **state)
 	assert_int_equal(peer_call(&f->peer, WIRE_EXEC_KILL, &kill_m), 0);
 	outcome_wait(&o, &f->peer);
 	assert_int_equal(o.exit.reason, REASON_CANCELLED);
-	assert_int_equal(o.exit.signal, SIGKILL);
+	assert_int_equal(o.exit.signal, SIGTERM);
 	assert_false(process_lives(daemon_pid));
+	outcome_free(&o);
+}
+
+static uint32_t ask_to_leave(struct fixture *f, const struct wire_exec_start *start,
+			     uint32_t grace_ms, bool at_once)
+{
+	struct wire_exec_kill m = { .reason = REASON_CANCELLED,
+				    .grace_ms = grace_ms,
+				    .at_once = at_once };
+
+	memcpy(m.exec_id, start->exec_id, WIRE_ID_SIZE);
+	return peer_ask(&f->peer, WIRE_EXEC_KILL, &m);
+}
+
+/* The main process dies of SIGTERM at once; what it started still has time to say goodbye. */
+static void everything_of_a_tree_may_say_goodbye(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_exec_start start = SHELL(
+		"setsid sh -c 'trap \"sleep 0.3; echo bye >goodbye; exit 0\" TERM; echo ready; "
+		"while :; do sleep 0.02; done' >out 2>&1 & "
+		"until grep -q ready out; do sleep 0.02; done; echo up; sleep 1000");
+	struct wire_exec_start other = SHELL("echo on; sleep 1000");
+	struct outcome o, bystander, said;
+
+	outcome_start(&bystander, &f->peer, &other);
+	outcome_wait_text(&bystander, &f->peer, "on\n");
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait_text(&o, &f->peer, "up");
+	ask_to_leave(f, &start, 0, false);
+	outcome_wait(&o, &f->peer);
+	assert_int_equal(o.exit.reason, REASON_CANCELLED);
+	assert_int_equal(o.exit.signal, SIGTERM);
+	assert_true(process_lives((pid_t)bystander.pid));
+	outcome_run(&said, &f->peer, "cat goodbye");
+	assert_string_equal(buf_str(&said.out), "bye\n");
+	outcome_free(&o);
+	outcome_free(&bystander);
+	outcome_free(&said);
+}
+
+static void a_command_that_ends_by_itself_after_its_deadline_timed_out(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_exec_start start = SHELL(
+		"trap 'echo last words; exit 0' TERM; echo ready; while :; do sleep 0.02; done");
+	struct outcome o;
+
+	start.deadline_ms = 300;
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait(&o, &f->peer);
+	assert_int_equal(o.exit.reason, REASON_TIMEOUT);
+	assert_int_equal(o.exit.signal, 0);
+	assert_int_equal(o.exit.exit_code, 0);
+	assert_string_equal(buf_str(&o.out), "ready\nlast words\n");
+	outcome_free(&o);
+}
+
+static void a_tree_that_ignores_sigterm_and_forks_dies_by_the_grace(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_exec_start start =
+		SHELL("trap '' TERM; echo ready; (while :; do sleep 0.2 & sleep 0.01; done) & "
+		      "echo $!; while :; do sleep 0.2 & sleep 0.01; done");
+	struct outcome o;
+	pid_t below;
+
+	start.grace_ms = 300;
+	start.deadline_ms = 300;
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait(&o, &f->peer);
+	assert_int_equal(o.exit.reason, REASON_TIMEOUT);
+	assert_int_equal(o.exit.signal, SIGKILL);
+	below = atoi(buf_str(&o.out) + strlen("ready\n"));
+	assert_true(below > 0);
+	assert_false(process_lives(below));
+	outcome_free(&o);
+}
+
+static void a_second_cancel_kills_at_once_and_a_repeated_one_does_not(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_exec_start start =
+		SHELL("trap 'echo heard' TERM; echo ready; while :; do sleep 0.02; done");
+	struct outcome o;
+
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait_text(&o, &f->peer, "ready");
+	ask_to_leave(f, &start, WIRE_LEAVE_MAX_MS, false);
+	outcome_wait_text(&o, &f->peer, "heard");
+	ask_to_leave(f, &start, 1, false);
+	assert_true(process_lives((pid_t)o.pid));
+	ask_to_leave(f, &start, 0, true);
+	outcome_wait(&o, &f->peer);
+	assert_int_equal(o.exit.reason, REASON_CANCELLED);
+	assert_int_equal(o.exit.signal, SIGKILL);
+	/* Once: the repetition sent no second signal. */
+	assert_string_equal(buf_str(&o.out), "ready\nheard\n");
+	outcome_free(&o);
+}
+
+static void a_stopped_process_hears_that_it_shall_leave(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_exec_start start =
+		SHELL("trap 'echo woken; exit 0' TERM; echo ready; kill -STOP $$; "
+		      "while :; do sleep 0.02; done");
+	struct outcome o;
+
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait_text(&o, &f->peer, "ready");
+	assert_true(process_stops((pid_t)o.pid));
+	ask_to_leave(f, &start, 0, false);
+	outcome_wait(&o, &f->peer);
+	assert_non_null(strstr(buf_str(&o.out), "woken"));
+	assert_int_equal(o.exit.reason, REASON_CANCELLED);
+	outcome_free(&o);
+}
+
+/* Ending the place is no request: nothing is waited for. */
+static void the_end_of_a_place_leaves_no_grace(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_exec_start start =
+		SHELL("trap 'echo heard' TERM; echo ready; while :; do sleep 0.02; done");
+	struct wire_exec_kill_all all = { .reason = REASON_LEASE_LOST };
+	struct outcome o;
+
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait_text(&o, &f->peer, "ready");
+	peer_ask(&f->peer, WIRE_EXEC_KILL_ALL, &all);
+	outcome_wait(&o, &f->peer);
+	assert_int_equal(o.exit.reason, REASON_LEASE_LOST);
+	assert_int_equal(o.exit.signal, SIGKILL);
+	assert_string_equal(buf_str(&o.out), "ready\n");
 	outcome_free(&o);
 }
 
@@ -629,6 +764,12 @@ int main(void)
 		T(the_same_id_starts_only_once),
 		T(a_deadline_ends_the_whole_tree_and_only_that_tree),
 		T(cancelling_ends_daemons_that_forked_twice),
+		T(everything_of_a_tree_may_say_goodbye),
+		T(a_command_that_ends_by_itself_after_its_deadline_timed_out),
+		T(a_tree_that_ignores_sigterm_and_forks_dies_by_the_grace),
+		T(a_second_cancel_kills_at_once_and_a_repeated_one_does_not),
+		T(a_stopped_process_hears_that_it_shall_leave),
+		T(the_end_of_a_place_leaves_no_grace),
 		T(what_a_command_leaves_behind_ends_with_it),
 		T(signals_reach_the_process_the_group_or_the_tree),
 		T(a_signal_that_kills_is_reported_as_signalled),

@@ -4,6 +4,7 @@
 #include "world.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #define FAKE "{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}"
 
@@ -203,6 +204,12 @@ static void a_running_run_is_cancelled_and_its_lease_released(void **state)
 	_cleanup_run_ struct run run = { 0 };
 	char id[ID_SIZE];
 	int64_t deadline = clock_mono(&w->clock) + 10000;
+	const struct activity_query told = { .company_id = w->company.id,
+					     .entity_type = "heartbeat_run",
+					     .entity_id = id,
+					     .limit = 10 };
+	_cleanup_json_ json_t *log = NULL;
+	const json_t *entry;
 
 	world_start(w);
 	submit(w, "{\"command\":[\"sleep\",\"600\"]}", &run);
@@ -221,6 +228,40 @@ static void a_running_run_is_cancelled_and_its_lease_released(void **state)
 	run_clear(&run);
 	assert_ok(run_cancel(w->runs, &ACTOR_SYSTEM, id, &run, err));
 	assert_int_equal(run.status, RUN_CANCELLED);
+	/* Told once, of the run and with its agent. */
+	log = activity_list(w->db, &told, NULL);
+	assert_int_equal(json_array_size(json_array_at(log, "items")), 1);
+	entry = json_array_get(json_array_at(log, "items"), 0);
+	assert_string_equal(json_str(entry, "action"), "heartbeat.cancelled");
+	assert_int_not_equal(json_state(json_object_at(entry, "details"), "agentId"),
+			     JSON_IS_ABSENT);
+}
+
+static void cancelling_again_does_not_wait_for_a_command_that_will_not_leave(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	int64_t deadline = clock_mono(&w->clock) + 10000;
+	_cleanup_free_ char *body = NULL;
+	char id[ID_SIZE];
+
+	world_start(w);
+	body = xasprintf("{\"command\":[\"sh\",\"-c\",\"trap '' TERM; >%s/deaf; "
+			 "while :; do sleep 0.05; done\"]}",
+			 w->dir);
+	submit(w, body, &run);
+	id_copy(id, run.id);
+	while (faccessat(w->dirfd, "deaf", F_OK, 0) < 0 && clock_mono(&w->clock) < deadline)
+		poll(NULL, 0, 5);
+	assert_int_equal(faccessat(w->dirfd, "deaf", F_OK, 0), 0);
+	run_clear(&run);
+	assert_ok(run_cancel(w->runs, &ACTOR_SYSTEM, id, &run, err));
+	assert_int_equal(run.status, RUN_RUNNING);
+	run_clear(&run);
+	assert_ok(run_cancel(w->runs, &ACTOR_SYSTEM, id, &run, err));
+	await_run(w, id, &run);
+	assert_int_equal(run.status, RUN_CANCELLED);
+	assert_string_equal(run.signal, "SIGKILL");
 }
 
 static void a_queued_run_is_cancelled_without_ever_starting(void **state)
@@ -411,6 +452,7 @@ int main(void)
 		LIFE(a_command_that_does_not_exist_is_told_as_127),
 		LIFE(a_timeout_ends_the_run_and_says_so),
 		LIFE(a_running_run_is_cancelled_and_its_lease_released),
+		LIFE(cancelling_again_does_not_wait_for_a_command_that_will_not_leave),
 		LIFE(a_queued_run_is_cancelled_without_ever_starting),
 		LIFE(a_run_waits_with_a_reason_while_the_environment_is_full),
 		LIFE(runs_beyond_the_slots_say_what_they_wait_for),

@@ -105,6 +105,25 @@ static void unknown_fields_are_skipped_only_when_their_sender_allows_it(void **s
 	assert_int_equal(decode_raw(WIRE_PING, payload, 22, &m), -1);
 }
 
+/* What came after version 1 must not stop a peer that has never heard of it. */
+static void fields_added_later_may_be_skipped_by_those_who_do_not_know_them(void **state)
+{
+	struct wire_exec_kill m = { .reason = REASON_CANCELLED, .grace_ms = 7, .at_once = 1 };
+	_cleanup_buf_ struct buf out = { 0 };
+	const uint8_t *p;
+
+	(void)state;
+	assert_int_equal(wire_encode(&out, 1, WIRE_EXEC_KILL, &m, NULL), 0);
+	/* exec_id, reason, then the two. */
+	p = (const uint8_t *)out.data + WIRE_HEADER_SIZE;
+	assert_int_equal(p[1] & 0x80, 0);
+	assert_int_equal(p[22 + 1] & 0x80, 0);
+	assert_int_equal(p[32], 3);
+	assert_int_equal(p[32 + 1] & 0x80, 0x80);
+	assert_int_equal(p[42], 4);
+	assert_int_equal(p[42 + 1] & 0x80, 0x80);
+}
+
 static void what_the_table_does_not_allow_is_refused(void **state)
 {
 	static const struct {
@@ -215,6 +234,7 @@ int main(void)
 		cmocka_unit_test(
 			every_message_of_the_table_survives_empty_or_is_refused_for_a_missing_field),
 		cmocka_unit_test(unknown_fields_are_skipped_only_when_their_sender_allows_it),
+		cmocka_unit_test(fields_added_later_may_be_skipped_by_those_who_do_not_know_them),
 		cmocka_unit_test(what_the_table_does_not_allow_is_refused),
 		cmocka_unit_test(more_values_than_the_bound_are_refused_before_memory_is_taken),
 		cmocka_unit_test(a_message_that_does_not_fit_is_not_sent_at_all),
