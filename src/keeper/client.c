@@ -109,14 +109,14 @@ void client_place_ready(struct place *place)
 	client_flush(c);
 }
 
-void client_place_failed(struct place *place, const char *why)
+void client_place_failed(struct place *place, enum wire_error_code code, const char *why)
 {
 	struct client *c = place->maker.client;
 
 	place->maker.client = NULL;
 	if (!c || c->broken)
 		return;
-	wire_encode_error(&c->conn.out, place->maker.stream, WERR_START, 0, "%s", why);
+	wire_encode_error(&c->conn.out, place->maker.stream, code, 0, "%s", why);
 	client_flush(c);
 }
 

@@ -138,7 +138,7 @@ void place_describe(const struct place *place, char *socket, size_t socket_size,
 /* client.c */
 int client_listen(struct keeper *keeper, struct error *err);
 void client_place_ready(struct place *place);
-void client_place_failed(struct place *place, const char *why);
+void client_place_failed(struct place *place, enum wire_error_code code, const char *why);
 void client_place_gone(struct place *place);
 void client_close_all(struct keeper *keeper);
 /* Looks whether nothing is left to do and starts or stops the idle clock. */

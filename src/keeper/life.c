@@ -229,6 +229,10 @@ void place_destroy(struct place *place)
 		snprintf(place->ended, sizeof(place->ended), "destroyed");
 	switch (place->phase) {
 	case PLACE_MAKING:
+		/* Whoever had it made would wait for a relay that never comes. */
+		client_place_failed(place, WERR_ENDING, "the place was ended meanwhile");
+		start_cleaning(place);
+		break;
 	case PLACE_IS_ALIVE:
 		start_cleaning(place);
 		break;
@@ -267,7 +271,7 @@ void place_died(struct place *place, const char *why)
 	/* Nobody is there who could ask for what an absent server left. */
 	place->destroy |= strcmp(place->ended, "absence") == 0 || was_making;
 	if (was_making)
-		client_place_failed(place, place->ended);
+		client_place_failed(place, WERR_START, place->ended);
 	start_cleaning(place);
 }
 

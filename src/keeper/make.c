@@ -247,7 +247,7 @@ static void making_due(struct timer *timer)
 {
 	struct place *place = container_of(timer, struct place, timer);
 
-	client_place_failed(place, "the relay did not start in time");
+	client_place_failed(place, WERR_START, "the relay did not start in time");
 	place_destroy(place);
 }
 

@@ -277,6 +277,27 @@ static void making_it_twice_gives_the_same_place(void **state)
 	assert_int_equal(list_places(f, "one"), 1);
 }
 
+/* Both requests in one write: the second comes while the relay is still starting. */
+static void whoever_has_a_place_made_is_told_when_it_is_ended_meanwhile(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_place_make m = { .place_id = "one", .kind = PLACE_DIR, .absence_ms = 60000 };
+	struct wire_place_destroy end = { .place_id = "one" };
+	_cleanup_buf_ struct buf both = { 0 };
+	uint32_t made = ++f->peer.last_stream, ended = ++f->peer.last_stream;
+
+	memcpy(m.key, f->key, sizeof(m.key));
+	assert_int_equal(wire_encode(&both, made, WIRE_PLACE_MAKE, &m, NULL), 0);
+	assert_int_equal(wire_encode(&both, ended, WIRE_PLACE_DESTROY, &end, NULL), 0);
+	peer_raw(&f->peer, both.data, both.len);
+	assert_int_equal(peer_next(&f->peer), WIRE_ERROR);
+	assert_int_equal(f->peer.frame.stream, made);
+	assert_int_equal(f->peer.m.error.code, WERR_ENDING);
+	assert_int_equal(peer_next(&f->peer), WIRE_DONE);
+	assert_int_equal(f->peer.frame.stream, ended);
+	assert_int_equal(list_places(f, "one"), 0);
+}
+
 static void requests_that_make_no_sense_are_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -519,6 +540,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_place_is_made_used_and_destroyed_without_a_trace),
 		T(making_it_twice_gives_the_same_place),
+		T(whoever_has_a_place_made_is_told_when_it_is_ended_meanwhile),
 		T(requests_that_make_no_sense_are_refused),
 		T(a_new_keeper_adopts_places_whose_keeper_was_killed),
 		T(what_a_killed_relay_leaves_is_killed_and_listed_as_dead),
