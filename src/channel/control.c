@@ -1,7 +1,9 @@
 /* What can be asked of an exec that is going: its end, a signal, another size. */
+#include <signal.h>
 #include <string.h>
 #include "channel/executor.h"
 #include "channel/points.h"
+#include "channel/shell_runner.h"
 
 #define CONTROL_WAIT_MS 20000
 
@@ -15,6 +17,8 @@ void exec_send_kill(struct exec *exec)
 	why = exec->kill_reason;
 	m.at_once = exec->kill_at_once;
 	pthread_mutex_unlock(&exec->lock);
+	if (why != NOT_STOPPED)
+		shell_exec_cancel(exec);
 	link = why == NOT_STOPPED ? NULL : place_current_link(exec->place);
 	if (!link)
 		return;
@@ -73,6 +77,18 @@ static int control(struct open_place *place, enum wire_type type, const void *ms
 	return link_call(link, type, msg, WIRE_DONE, NULL, NULL, deadline, err);
 }
 
+/* The one thing that a call can be told is that nobody wants it. */
+static int signal_shell(struct executor *executor, const char *exec_id, int number,
+			enum exec_target target, struct error *err)
+{
+	if (number != SIGKILL || target != EXEC_TO_TREE)
+		return shell_refuse(err, "a command there cannot be sent signals, only be ended "
+					 "(cancel it, or KILL its whole tree)");
+	if (executor_cancel(executor, exec_id, EXEC_CANCELLED, true) < 0)
+		return error_set(err, ERR_NOT_FOUND, "no such exec is going");
+	return 0;
+}
+
 int executor_signal(struct executor *executor, const char *exec_id, int number,
 		    enum exec_target target, struct error *err)
 {
@@ -88,6 +104,8 @@ int executor_signal(struct executor *executor, const char *exec_id, int number,
 		return error_set(err, ERR_VALIDATION, "%d is no signal", number);
 	m.target = targets[target];
 	place = place_of(executor, exec_id, m.exec_id, err);
+	if (place && place_is_shell(place))
+		return signal_shell(executor, exec_id, number, target, err);
 	return place ? control(place, WIRE_EXEC_SIGNAL, &m, err) : -1;
 }
 
@@ -97,6 +115,8 @@ int executor_resize(struct executor *executor, const char *exec_id, uint16_t row
 	struct wire_exec_resize m = { .rows = rows, .cols = cols };
 	_cleanup_place_ struct open_place *place = place_of(executor, exec_id, m.exec_id, err);
 
+	if (place && place_is_shell(place))
+		return shell_refuse(err, "a command there has no terminal");
 	return place ? control(place, WIRE_EXEC_RESIZE, &m, err) : -1;
 }
 
@@ -118,7 +138,8 @@ int executor_forget(struct executor *executor, const char *place_id, int64_t gen
 	_cleanup_place_ struct open_place *place =
 		place_admit(executor, place_id, generation, &why);
 
-	if (!place)
+	/* Without a relay nobody keeps anything. */
+	if (!place || place_is_shell(place))
 		return 0;
 	if (!exec_wire_id(exec_id, m.exec_id))
 		return error_set(err, ERR_VALIDATION, "this is no exec id");

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "channel/executor.h"
 #include "channel/points.h"
+#include "channel/shell_runner.h"
 
 #define START_WAIT_MS 30000
 #define ATTACH_WAIT_MS 20000
@@ -40,6 +41,7 @@ void exec_unref(struct exec *exec)
 	if (exec->input.bytes.data)
 		wipe(exec->input.bytes.data, exec->input.bytes.len);
 	buf_free(&exec->input.bytes);
+	shell_exec_free(exec->shell);
 	if (exec->place)
 		place_unref(exec->place);
 	pthread_mutex_destroy(&exec->lock);
@@ -273,6 +275,14 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 	exec = admit(executor, spec, err);
 	if (!exec)
 		return -1;
+	if (place_is_shell(exec->place)) {
+		if (shell_exec_prepare(exec, spec, err) < 0) {
+			delist(exec);
+			return -1;
+		}
+		*out = exec;
+		return 0;
+	}
 	describe_start(&o.start, exec, spec, env);
 	if (open_exec(exec, &o, channel_now() + START_WAIT_MS, &why) < 0) {
 		/* It may have started all the same; then nobody is there to want it. */
@@ -297,7 +307,7 @@ int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct e
 	*out = NULL;
 	if (!exec)
 		return -1;
-	if (attach(exec, err) < 0) {
+	if ((place_is_shell(exec->place) ? shell_exec_adopt(err) : attach(exec, err)) < 0) {
 		delist(exec);
 		return -1;
 	}
@@ -413,7 +423,7 @@ int exec_wait(struct exec *exec, struct exec_result *result, struct error *err)
 	exec->waited = true;
 	executor->waiting++;
 	pthread_mutex_unlock(&executor->lock);
-	rc = take_all(exec, err);
+	rc = exec->shell ? shell_exec_wait(exec, err) : take_all(exec, err);
 	if (rc == 0) {
 		*result = exec->result;
 		if (!exec->keep_exit)

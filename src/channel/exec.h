@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "channel/shell.h"
 #include "record/kinds.h"
 #include "runlog/runlog.h"
 
@@ -58,6 +59,12 @@ struct exec_place {
 	const char *root;            /* directory that is the place; NULL: the whole host */
 	const char *cwd;    /* where commands start that name no directory; NULL: root, or / */
 	int64_t absence_ms; /* 0: the executor's default */
+	/*
+	 * For a place that cannot take a relay: everything goes through these calls (shell.h),
+	 * which may be made until the place is stopped and no call is under way. Taken over by
+	 * executor_open_place, whatever it answers.
+	 */
+	struct one_shot one_shot;
 };
 /*
  * A place takes execs and file calls only while it is open, and only for the generation it was
@@ -76,6 +83,11 @@ int executor_stop_place(struct executor *executor, const char *place_id, enum ex
 
 /* Whether a command runs there now: a place in use is not idle. */
 bool executor_place_busy(struct executor *executor, const char *place_id);
+/*
+ * Whether a command of a holder who has left may be running there, which nothing could end (a place
+ * without a relay): not before its timeout has passed may somebody else have the place.
+ */
+bool executor_place_is_loose(struct executor *executor, const char *place_id);
 
 struct exec_terminal {
 	uint16_t rows, cols;
@@ -155,7 +167,8 @@ int executor_resize(struct executor *executor, const char *exec_id, uint16_t row
 int executor_write_stdin(struct executor *executor, const char *exec_id, const void *data,
 			 size_t len, bool end, int64_t wait_ms, size_t *taken, struct error *err);
 
-pid_t exec_pid(const struct exec *exec); /* as the relay sees it */
+/* As the relay sees it. -1: no relay sees it, and it begins only with exec_wait. */
+pid_t exec_pid(const struct exec *exec);
 
 /* For doctor and audit: {keeper:{ok, pid, version, places}, relay:{...}} and every kernel object of
  * ours. */

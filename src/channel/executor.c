@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "channel/shell_runner.h"
 
 #define ABSENCE_DEFAULT_MS ((int64_t)15 * 60 * 1000)
 /* For output and exits on their way, before the relay itself is ended. */
@@ -58,6 +59,13 @@ static void destroy(struct executor *executor)
 	channel_loop_free(executor->loop);
 	close_fdp(&executor->dirfd);
 	strv_free(executor->defaults);
+	while (executor->loose) {
+		struct loose_call *loose = executor->loose;
+
+		executor->loose = loose->next;
+		free(loose->place_id);
+		free(loose);
+	}
 	pthread_mutex_destroy(&executor->lock);
 	pthread_cond_destroy(&executor->changed);
 	pthread_cond_destroy(&executor->mend);
@@ -111,8 +119,11 @@ static void wake_all_locked(struct executor *executor)
 			pthread_mutex_lock(&p->lock);
 			pthread_cond_broadcast(&p->changed);
 			pthread_mutex_unlock(&p->lock);
+			if (p->stop_fd >= 0)
+				latch_set(p->stop_fd);
 		}
 		for (struct exec *e = executor->execs[i]; e; e = e->next) {
+			shell_exec_cancel(e);
 			pthread_mutex_lock(&e->lock);
 			if (e->stream)
 				stream_poke(e->stream);
@@ -223,6 +234,26 @@ static struct open_place *take_place(struct executor *executor, const char *plac
 	return place;
 }
 
+/* Its execs have calls of their own to be told of; nothing of it is anywhere else. */
+static int stop_shell(struct executor *executor, struct open_place *place, enum exec_reason why,
+		      int64_t deadline, struct error *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&place->lock);
+	place->stopped = (int)why;
+	pthread_mutex_unlock(&place->lock);
+	pthread_mutex_lock(&executor->lock);
+	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++)
+		for (struct exec *e = executor->execs[i]; e; e = e->next)
+			if (e->place == place)
+				shell_exec_cancel(e);
+	pthread_mutex_unlock(&executor->lock);
+	rc = shell_stop(place, deadline, err);
+	wait_left(executor, place, deadline);
+	return rc;
+}
+
 /* Through the relay first: so every exec's last output and its exit are heard. */
 static void end_execs(struct executor *executor, struct open_place *place, enum exec_reason why,
 		      int64_t deadline)
@@ -249,6 +280,11 @@ int executor_stop_place(struct executor *executor, const char *place_id, enum ex
 	struct open_place *place = take_place(executor, place_id);
 	int rc;
 
+	if (place && place_is_shell(place)) {
+		rc = stop_shell(executor, place, why, deadline, err);
+		place_unref(place);
+		return rc;
+	}
 	if (place)
 		end_execs(executor, place, why,
 			  MIN_OF(now + LAST_WORDS_MS, now + MAX_OF(wait_ms, 0) / 2));

@@ -33,6 +33,8 @@ struct open_place {
 	uint8_t key[PLACE_KEY_SIZE];
 	char *root, *cwd;
 	int64_t absence_ms;
+	struct one_shot one_shot; /* instead of a relay */
+	int stop_fd;              /* latch for its calls; -1 with a relay */
 
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t changed;
@@ -44,10 +46,18 @@ struct open_place {
 	bool superseded;   /* another server has adopted it */
 	int strikes;       /* links that ended because the relay broke a rule */
 	int stopped;       /* enum exec_reason, or NOT_STOPPED */
+	unsigned calls;    /* one-shot calls that are under way */
 	/* The mender's, under the executor's lock. */
 	bool to_mend;
 	int64_t mend_at;
 	int64_t mend_delay;
+};
+
+/* A one-shot call of a place that may go on without anybody; see executor_place_is_loose. */
+struct loose_call {
+	struct loose_call *next;
+	char *place_id;
+	int64_t until;
 };
 
 /* Standard input on its way; kept until the relay must have it, because a broken link loses bytes.
@@ -85,6 +95,7 @@ struct exec {
 
 	pthread_mutex_t lock;  /* everything below */
 	struct stream *stream; /* NULL: not attached */
+	struct shell_exec *shell; /* in a place without a relay; else NULL */
 	struct exec_input input;
 	int kill_reason; /* enum exec_reason that was asked for, or NOT_STOPPED */
 	bool kill_at_once;
@@ -108,6 +119,7 @@ struct executor {
 	struct open_place *places[EXECUTOR_BUCKETS];
 	struct exec *execs[EXECUTOR_BUCKETS];
 	size_t waiting; /* threads in exec_wait */
+	struct loose_call *loose;
 
 	pthread_t mender;
 	pthread_cond_t mend;
@@ -151,6 +163,9 @@ void exec_unref(struct exec *exec);
  * and down, or the server is going. */
 int exec_take(struct exec *exec, struct item *items, struct error *err);
 bool exec_is_detached(struct exec *exec);
+/* Into the log, waiting while the disk is full. -1: the server is going. */
+int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
+	       struct error *err);
 
 /* environment.c */
 char **exec_default_environment(void);

@@ -3,11 +3,14 @@
  */
 #include <string.h>
 #include "channel/place_files.h"
+#include "channel/shell_runner.h"
 
 #define READ_WINDOW (512u << 10)
 #define READ_PORTION (READ_WINDOW / 4)
 
+/* `shell` does all of it in a place without a relay. */
 struct file_reader {
+	struct shell_reader *shell;
 	struct stream *stream;
 	struct item *items;
 	size_t used; /* of the first item */
@@ -16,6 +19,7 @@ struct file_reader {
 };
 
 struct file_writer {
+	struct shell_writer *shell;
 	struct stream *stream;
 	char *path;
 };
@@ -78,6 +82,18 @@ static void drop_first(struct file_reader *r)
 	item_free(first);
 }
 
+static int open_shell(struct open_place *place, const char *path, int64_t offset, int64_t length,
+		      struct file_info *info, struct file_reader **out, struct error *err)
+{
+	struct shell_reader *shell;
+
+	if (shell_reader_open(place, path, offset, length, info, &shell, err) < 0)
+		return -1;
+	*out = xcalloc(1, sizeof(**out));
+	(*out)->shell = shell;
+	return 0;
+}
+
 int place_file_open(const struct place_ref *ref, const char *path, int64_t offset, int64_t length,
 		    struct file_info *info, struct file_reader **out, struct error *err)
 {
@@ -87,6 +103,7 @@ int place_file_open(const struct place_ref *ref, const char *path, int64_t offse
 		.length = length < 0 ? 0 : (uint64_t)MAX_OF(length, 1),
 		.credit = length == 0 ? 0 : READ_WINDOW,
 	};
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct file_reader *r;
 	struct stream *stream;
 
@@ -94,6 +111,8 @@ int place_file_open(const struct place_ref *ref, const char *path, int64_t offse
 	*info = (struct file_info){ 0 };
 	if (offset < 0)
 		return error_set(err, ERR_VALIDATION, "an offset is not negative");
+	if (shell)
+		return open_shell(shell, path, offset, length, info, out, err);
 	stream = open_stream(ref, WIRE_FILE_READ, &m, path, &m.path, m.credit, err);
 	if (!stream)
 		return -1;
@@ -122,6 +141,8 @@ static void give_back(struct file_reader *r, size_t bytes)
 
 ssize_t file_reader_next(struct file_reader *r, void *buf, size_t max, struct error *err)
 {
+	if (r->shell)
+		return shell_reader_next(r->shell, buf, max, err);
 	while (!r->ended) {
 		struct item *first = r->items;
 		size_t n;
@@ -151,6 +172,11 @@ void file_reader_close(struct file_reader *r)
 {
 	if (!r)
 		return;
+	if (r->shell) {
+		shell_reader_close(r->shell);
+		free(r);
+		return;
+	}
 	if (link_is_up(stream_link(r->stream)))
 		stream_say(r->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
 	stream_close(r->stream);
@@ -158,11 +184,25 @@ void file_reader_close(struct file_reader *r)
 	free(r);
 }
 
+static int create_shell(struct open_place *place, const char *path,
+			const struct file_write_options *options, struct file_writer **out,
+			struct error *err)
+{
+	struct shell_writer *shell;
+
+	if (shell_writer_open(place, path, options, &shell, err) < 0)
+		return -1;
+	*out = xcalloc(1, sizeof(**out));
+	(*out)->shell = shell;
+	return 0;
+}
+
 int place_file_create(const struct place_ref *ref, const char *path,
 		      const struct file_write_options *options, struct file_writer **out,
 		      struct error *err)
 {
 	struct wire_file_write m = { .mode = options->mode, .no_clobber = options->no_clobber };
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct file_writer *w;
 	struct stream *stream;
 
@@ -170,6 +210,8 @@ int place_file_create(const struct place_ref *ref, const char *path,
 	if (options->mode > 0777)
 		return error_set(err, ERR_VALIDATION, "%o is no mode of a file",
 				 (unsigned)options->mode);
+	if (shell)
+		return create_shell(shell, path, options, out, err);
 	stream = open_stream(ref, WIRE_FILE_WRITE, &m, path, &m.path, 0, err);
 	if (!stream)
 		return -1;
@@ -213,6 +255,8 @@ int file_writer_append(struct file_writer *w, const void *data, size_t len, stru
 	int64_t deadline = channel_now() + FILE_WAIT_MS;
 	const char *p = data;
 
+	if (w->shell)
+		return shell_writer_append(w->shell, data, len, err);
 	while (len > 0) {
 		ssize_t n = stream_data(w->stream, p, len, false, err);
 
@@ -234,9 +278,15 @@ int file_writer_append(struct file_writer *w, const void *data, size_t len, stru
 int file_writer_commit(struct file_writer *w, struct file_info *info, struct error *err)
 {
 	struct item *items = NULL;
-	int rc = stream_data(w->stream, "", 0, true, err) < 0 ? -1 : 0;
+	int rc;
 
 	*info = (struct file_info){ 0 };
+	if (w->shell) {
+		rc = shell_writer_commit(w->shell, info, err);
+		free(w);
+		return rc;
+	}
+	rc = stream_data(w->stream, "", 0, true, err) < 0 ? -1 : 0;
 	if (rc == 0)
 		rc = more(w->stream, &items, err);
 	if (rc == 0)
@@ -250,6 +300,11 @@ void file_writer_abandon(struct file_writer *w)
 {
 	if (!w)
 		return;
+	if (w->shell) {
+		shell_writer_abandon(w->shell);
+		free(w);
+		return;
+	}
 	if (link_is_up(stream_link(w->stream)))
 		stream_say(w->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
 	writer_free(w);

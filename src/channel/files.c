@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "channel/executor.h"
 #include "channel/place_files.h"
+#include "channel/shell_runner.h"
 
 #define PATH_MAX_LEN 4095
 #define LIST_MAX 1000
@@ -79,6 +80,17 @@ struct open_place *place_file_reach(const struct place_ref *ref, int64_t deadlin
 	return place;
 }
 
+struct open_place *place_file_shell(const struct place_ref *ref)
+{
+	struct open_place *place =
+		place_admit(ref->executor, ref->place_id, ref->generation, NULL);
+
+	if (!place || place_is_shell(place))
+		return place;
+	place_unref(place);
+	return NULL;
+}
+
 /* A request about one path (or two) that was put into `msg` at the given addresses. */
 struct file_call {
 	enum wire_type type, last;
@@ -130,6 +142,7 @@ static int take_info(void *arg, const struct wire_message *m, struct error *err)
 int place_file_stat(const struct place_ref *ref, const char *path, struct file_info *out,
 		    struct error *err)
 {
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct wire_file_stat m = { 0 };
 	struct stat_answer answer = { path, out };
 	struct file_call call = {
@@ -143,6 +156,8 @@ int place_file_stat(const struct place_ref *ref, const char *path, struct file_i
 	};
 
 	*out = (struct file_info){ 0 };
+	if (shell)
+		return shell_file_stat(shell, path, out, err);
 	if (file_ask(ref, &call, err) == 0)
 		return 0;
 	file_info_clear(out);
@@ -191,6 +206,7 @@ static bool parse_cursor(const char *text, uint64_t *out)
 json_t *place_file_list(const struct place_ref *ref, const char *path, const char *cursor,
 			int64_t limit, struct error *err)
 {
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct wire_file_list m = {
 		.limit = (uint32_t)(limit > 0 && limit < LIST_MAX ? limit : LIST_MAX),
 	};
@@ -209,6 +225,8 @@ json_t *place_file_list(const struct place_ref *ref, const char *path, const cha
 	char next[17];
 	json_t *page;
 
+	if (shell)
+		return shell_file_list(shell, path, cursor, limit, err);
 	if (!parse_cursor(cursor, &m.cursor)) {
 		error_set(err, ERR_VALIDATION, "this is no cursor of a listing");
 		return NULL;
@@ -234,17 +252,22 @@ static bool mode_is_valid(uint32_t mode, struct error *err)
 int place_file_mkdir(const struct place_ref *ref, const char *path, uint32_t mode, bool parents,
 		     struct error *err)
 {
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct wire_file_mkdir m = { .mode = mode, .parents = parents };
 	struct file_call call = {
 		.type = WIRE_FILE_MKDIR, .last = WIRE_DONE, .msg = &m, .path = path, .to = &m.path
 	};
 
-	return mode_is_valid(mode, err) ? file_ask(ref, &call, err) : -1;
+	if (!mode_is_valid(mode, err))
+		return -1;
+	return shell ? shell_file_mkdir(shell, path, mode, parents, err)
+		     : file_ask(ref, &call, err);
 }
 
 int place_file_rename(const struct place_ref *ref, const char *from, const char *to,
 		      bool no_clobber, struct error *err)
 {
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct wire_file_rename m = { .no_replace = no_clobber };
 	struct file_call call = { .type = WIRE_FILE_RENAME,
 				  .last = WIRE_DONE,
@@ -254,27 +277,32 @@ int place_file_rename(const struct place_ref *ref, const char *from, const char 
 				  .path2 = to,
 				  .to2 = &m.to };
 
-	return file_ask(ref, &call, err);
+	return shell ? shell_file_rename(shell, from, to, no_clobber, err)
+		     : file_ask(ref, &call, err);
 }
 
 int place_file_remove(const struct place_ref *ref, const char *path, bool recursive,
 		      struct error *err)
 {
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct wire_file_remove m = { .recursive = recursive };
 	struct file_call call = {
 		.type = WIRE_FILE_REMOVE, .last = WIRE_DONE, .msg = &m, .path = path, .to = &m.path
 	};
 
-	return file_ask(ref, &call, err);
+	return shell ? shell_file_remove(shell, path, recursive, err) : file_ask(ref, &call, err);
 }
 
 int place_file_chmod(const struct place_ref *ref, const char *path, uint32_t mode,
 		     struct error *err)
 {
+	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	struct wire_file_chmod m = { .mode = mode };
 	struct file_call call = {
 		.type = WIRE_FILE_CHMOD, .last = WIRE_DONE, .msg = &m, .path = path, .to = &m.path
 	};
 
-	return mode_is_valid(mode, err) ? file_ask(ref, &call, err) : -1;
+	if (!mode_is_valid(mode, err))
+		return -1;
+	return shell ? shell_file_chmod(shell, path, mode, err) : file_ask(ref, &call, err);
 }

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include "channel/executor.h"
+#include "channel/shell_runner.h"
 
 /* The relay has everything older than its whole credit, or it could not have given any. */
 #define KEPT ((uint64_t)WIRE_STDIN_CREDIT)
@@ -139,7 +139,10 @@ int executor_write_stdin(struct executor *executor, const char *exec_id, const v
 	pthread_mutex_unlock(&executor->lock);
 	if (!exec)
 		return error_set(err, ERR_NOT_FOUND, "no such exec is going");
-	rc = feed(exec, data, len, end, channel_now() + MAX_OF(wait_ms, 0), taken, err);
+	if (place_is_shell(exec->place))
+		rc = shell_refuse(err, "standard input has to be given whole, with the command");
+	else
+		rc = feed(exec, data, len, end, channel_now() + MAX_OF(wait_ms, 0), taken, err);
 	exec_unref(exec);
 	return rc;
 }

@@ -29,8 +29,8 @@ static bool is_unwanted(struct exec *exec)
 }
 
 /* A full disk makes the command wait, as a full pipe would. -1: the server is going. */
-static int store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
-		 struct error *err)
+int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
+	       struct error *err)
 {
 	static const enum runlog_stream streams[] = {
 		[WIRE_STDOUT] = RUNLOG_STDOUT,
@@ -87,7 +87,7 @@ static int take_output(struct exec *exec, const struct item *item, struct error 
 		return link_violated(link, err, "output at offset %llu, not %llu",
 				     (unsigned long long)get_le64(item->data),
 				     (unsigned long long)exec->taken);
-	if (store(exec, item->flags, bytes, len, err) < 0)
+	if (exec_store(exec, item->flags, bytes, len, err) < 0)
 		return -1;
 	exec->taken += len;
 	exec->channel_end[item->flags] = get_le64(item->data + 8) + len;
@@ -118,7 +118,7 @@ static int take_truncated(struct exec *exec, const struct wire_exec_truncated *m
 			memset(hole.data + old, 0, n - old);
 			hole.len = n;
 		}
-		if (store(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) < 0)
+		if (exec_store(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) < 0)
 			return -1;
 		len -= n;
 		exec->taken += n;

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "channel/executor.h"
 #include "channel/greet.h"
+#include "channel/shell_runner.h"
 
 #define RETRY_FIRST_MS 5
 #define RETRY_MAX_MS 500
@@ -26,6 +27,13 @@
 #define MEND_MAX_MS 10000
 #define MEND_TRY_MS 10000
 #define STRIKES_MAX 3
+
+static void one_shot_drop(struct one_shot *one_shot)
+{
+	if (one_shot->free)
+		one_shot->free(one_shot->arg);
+	*one_shot = (struct one_shot){ 0 };
+}
 
 struct open_place *place_ref(struct open_place *p)
 {
@@ -40,6 +48,8 @@ void place_unref(struct open_place *p)
 	if (p->link)
 		link_unref(p->link);
 	wipe(p->key, sizeof(p->key));
+	one_shot_drop(&p->one_shot);
+	close_fdp(&p->stop_fd);
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->changed);
 	free(p->id);
@@ -70,6 +80,7 @@ static struct open_place *place_new(struct executor *executor, const struct exec
 	p->cwd = xstrdup(from->cwd);
 	p->absence_ms = from->absence_ms > 0 ? from->absence_ms : executor->absence_ms;
 	p->stopped = NOT_STOPPED;
+	p->stop_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
 	channel_cond_init(&p->changed);
 	return p;
@@ -98,9 +109,12 @@ static void shut(struct open_place *p, enum exec_reason why)
 		p->stopped = (int)why;
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
+	if (p->stop_fd >= 0)
+		latch_set(p->stop_fd);
 }
 
-int executor_open_place(struct executor *executor, const struct exec_place *from, struct error *err)
+static int open_place(struct executor *executor, const struct exec_place *from, int stop_fd,
+		      struct error *err)
 {
 	struct open_place *old = NULL, *p;
 
@@ -118,11 +132,13 @@ int executor_open_place(struct executor *executor, const struct exec_place *from
 	}
 	old = *slot;
 	p = place_new(executor, from);
+	p->one_shot = from->one_shot;
+	p->stop_fd = stop_fd;
 	/* What runs for another holder must not be reached, whatever key it has. */
 	p->fresh = old != NULL;
 	p->next = old ? old->next : NULL;
 	*slot = p;
-	if (!p->fresh && relay_may_exist(executor, p->id))
+	if (!p->fresh && !place_is_shell(p) && relay_may_exist(executor, p->id))
 		mend_locked(p, 0);
 	pthread_mutex_unlock(&executor->lock);
 	if (old) {
@@ -130,6 +146,20 @@ int executor_open_place(struct executor *executor, const struct exec_place *from
 		place_drop_link(old);
 		place_unref(old);
 	}
+	return 1;
+}
+
+int executor_open_place(struct executor *executor, const struct exec_place *from, struct error *err)
+{
+	struct one_shot one_shot = from->one_shot;
+	_cleanup_close_ int stop_fd = one_shot.call ? latch_new(err) : -1;
+	int opened = one_shot.call && stop_fd < 0 ? -1 : open_place(executor, from, stop_fd, err);
+
+	if (opened <= 0) {
+		one_shot_drop(&one_shot);
+		return opened;
+	}
+	steal_fd(&stop_fd);
 	return 0;
 }
 

@@ -234,6 +234,53 @@ int place_exec_open(struct driver_host *host, const struct place *place, const c
 	return opened;
 }
 
+/* What the calls of a place without a relay need, for as long as it is open. */
+struct caller {
+	struct drivers drivers;
+	struct place place;
+};
+
+static void caller_free(void *arg)
+{
+	struct caller *caller = arg;
+
+	place_clear(&caller->place);
+	free(caller);
+}
+
+static int call_place(void *arg, const struct one_shot_call *call, struct one_shot_result *result,
+		      struct error *err)
+{
+	struct caller *caller = arg;
+
+	return driver_execute(&caller->drivers, &caller->place, call, result, err);
+}
+
+static int open_without_relay(const struct drivers *d, const struct place *place, struct error *err)
+{
+	const char *directory = json_str_nonblank(place->metadata, "remoteCwd");
+	struct caller *caller;
+	struct exec_place there = { .place_id = place->id,
+				    .generation = place->generation,
+				    .root = directory,
+				    .cwd = directory };
+
+	if (!directory)
+		return error_set(err, ERR_PROTOCOL,
+				 "provider \"%s\" does not say where its place is",
+				 place->provider);
+	caller = xcalloc(1, sizeof(*caller));
+	caller->drivers = *d;
+	id_copy(caller->place.id, place->id);
+	caller->place.driver = place->driver;
+	caller->place.provider = xstrdup(place->provider);
+	caller->place.provider_ref = xstrdup(place->provider_ref);
+	caller->place.config = json_deep_copy(place->config);
+	caller->place.metadata = json_deep_copy(place->metadata);
+	there.one_shot = (struct one_shot){ call_place, caller, caller_free };
+	return executor_open_place(d->host->executor, &there, err);
+}
+
 int driver_open(const struct drivers *d, const struct place *place, struct error *err)
 {
 	const struct driver *driver = drivers_require(d, place->driver, err);
@@ -242,6 +289,9 @@ int driver_open(const struct drivers *d, const struct place *place, struct error
 		return -1;
 	if (!driver->open)
 		return lacks(driver, "command execution", err);
+	if (json_is_true(json_object_get(place->metadata, PLACE_NO_RELAY)))
+		return driver->execute ? open_without_relay(d, place, err)
+				       : lacks(driver, "one-shot execute", err);
 	return driver->open(d->host, place, err);
 }
 
@@ -266,6 +316,24 @@ int driver_start(const struct drivers *d, const struct place *place, const struc
 		exec_wait(*exec, &result, NULL);
 		*exec = NULL;
 	}
+	return r;
+}
+
+int driver_execute(const struct drivers *d, const struct place *place,
+		   const struct one_shot_call *call, struct one_shot_result *result,
+		   struct error *err)
+{
+	const struct driver *driver = drivers_require(d, place->driver, err);
+
+	if (!driver)
+		return -1;
+	if (!driver->execute)
+		return lacks(driver, "one-shot execute", err);
+
+	int r = DRIVER_CALL("execute", driver->execute(d->host, place, call, result, err), err);
+
+	if (r < 0)
+		one_shot_result_clear(result);
 	return r;
 }
 

@@ -86,9 +86,17 @@ struct driver {
 	int (*open)(struct driver_host *host, const struct place *place, struct error *err);
 	int (*start)(struct driver_host *host, const struct place *place,
 		     const struct exec_spec *spec, struct exec **exec, struct error *err);
+	/* One command from its start to its end, where a place has no relay (PLACE_NO_RELAY). */
+	int (*execute)(struct driver_host *host, const struct place *place,
+		       const struct one_shot_call *call, struct one_shot_result *result,
+		       struct error *err);
 	int (*stop)(struct driver_host *host, const struct place *place, int64_t wait_ms,
 		    struct error *err);
 };
+
+/* Key of a place's metadata, true when it takes commands by one-shot calls only. Written last, so
+ * that no provider says it in words of its own. */
+#define PLACE_NO_RELAY "noRelay"
 
 extern const struct driver DRIVER_LOCAL_HOST, DRIVER_SANDBOX_PROVIDER;
 /* Config is validated and stored; using them is ERR_UNSUPPORTED_ENV until they can be reached. */
@@ -135,6 +143,9 @@ int driver_realize(const struct drivers *d, const struct place *place, const cha
 int driver_open(const struct drivers *d, const struct place *place, struct error *err);
 int driver_start(const struct drivers *d, const struct place *place, const struct exec_spec *spec,
 		 struct exec **exec, struct error *err);
+int driver_execute(const struct drivers *d, const struct place *place,
+		   const struct one_shot_call *call, struct one_shot_result *result,
+		   struct error *err);
 int driver_stop(const struct drivers *d, const struct place *place, int64_t wait_ms,
 		struct error *err);
 

@@ -171,8 +171,9 @@ static bool is_liftable(const char *key, const json_t *value)
  * and last what routes every later call.
  */
 static json_t *place_metadata(const struct place_request *request, const char *provider,
-			      json_t *said)
+			      const struct provider_lease *lease)
 {
+	json_t *said = lease->metadata;
 	json_t *out = json_object(), *nested = json_object(), *value;
 	const struct provider_request wanted = request_for(request);
 	const char *key;
@@ -190,6 +191,10 @@ static json_t *place_metadata(const struct place_request *request, const char *p
 	json_put_str(out, "driver", driver_kind_name(DRIVER_SANDBOX));
 	json_put_str(out, "executionWorkspaceMode", request->workspace_mode);
 	json_put_new(out, "providerMetadata", nested);
+	if (lease->no_relay)
+		json_put_bool(out, PLACE_NO_RELAY, true);
+	else
+		json_object_del(out, PLACE_NO_RELAY);
 	return out;
 }
 
@@ -198,9 +203,11 @@ static void fill_grant(const struct place_request *request, const struct provide
 {
 	out->provider = xstrdup(provider->key);
 	out->provider_ref = steal(lease->ref);
-	out->metadata = place_metadata(request, provider->key, lease->metadata);
+	out->metadata = place_metadata(request, provider->key, lease);
 	out->expires_at = lease->expires_at;
-	out->fencing = provider->fencing;
+	/* Where nothing of ours is in the place, nothing there refuses an earlier holder. */
+	out->fencing = lease->no_relay && provider->fencing == FENCING_PLACE ? FENCING_SERVER
+									      : provider->fencing;
 	out->discoverable = provider->discoverable;
 }
 
@@ -310,6 +317,16 @@ static int sandbox_start(struct driver_host *host, const struct place *place,
 			      place->metadata, spec, exec, err);
 }
 
+static int sandbox_execute(struct driver_host *host, const struct place *place,
+			   const struct one_shot_call *call, struct one_shot_result *result,
+			   struct error *err)
+{
+	_cleanup_json_ json_t *config = recorded_config(place);
+
+	return provider_execute(host->providers, place->provider, config, place->provider_ref,
+				place->metadata, call, result, err);
+}
+
 static int sandbox_stop(struct driver_host *host, const struct place *place, int64_t wait_ms,
 			struct error *err)
 {
@@ -333,5 +350,6 @@ const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.realize = sandbox_realize,
 	.open = sandbox_open,
 	.start = sandbox_start,
+	.execute = sandbox_execute,
 	.stop = sandbox_stop,
 };

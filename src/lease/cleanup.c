@@ -12,6 +12,8 @@
 
 #define MAX_ROUNDS 25
 
+SQL(PLACE_UNFENCE, "UPDATE places SET fencing = 'none' WHERE id = $1 AND fencing = 'server'");
+
 int64_t cleanup_next_at(const struct leases *leases, int64_t attempts, int64_t now)
 {
 	int64_t pause = leases->cleanup_base_ms;
@@ -56,11 +58,26 @@ static int finish_place(struct leases *leases, struct place *place, const struct
 	return 0;
 }
 
+/*
+ * Whether the last holder may still act in a place that has no fence of its own: by a command that
+ * could not be ended, or because the node that held it was only thought dead.
+ */
+static bool may_be_used_still(struct leases *leases, const struct place *place)
+{
+	return place->fencing == FENCING_SERVER &&
+	       (!streq(place->node_id, leases->node.id) ||
+		executor_place_is_loose(leases->drivers->host->executor, place->id));
+}
+
 int place_finished_tx(struct tx *tx, struct leases *leases, struct place *place,
 		      struct lease *lease, const char *action, int64_t now, struct error *err)
 {
 	if (finish_place(leases, place, lease, action, now, err) < 0 ||
 	    place_row_save(tx, place, err) < 0)
+		return -1;
+	/* Nobody gets it after that; the next one who could is given a new one in its stead. */
+	if (place->state != PLACE_GONE && may_be_used_still(leases, place) &&
+	    tx_exec(tx, &PLACE_UNFENCE, err, B_TEXT(place->id)) < 0)
 		return -1;
 	if (lease->status != LEASE_PENDING_CLEANUP)
 		return 0;

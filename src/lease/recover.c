@@ -16,6 +16,13 @@ SQL(HURRY_CLEANUP, "UPDATE places SET cleanup_next_at = $1 WHERE node_id = $2"
 		   " AND state = 'cleanup' AND state <> 'gone' AND cleanup_next_at > $1");
 SQL(ADOPT_HELD, "UPDATE places SET epoch = epoch + 1, boot_epoch = $2, boot_id = $3"
 		" WHERE node_id = $1 AND state = 'held' AND state <> 'gone' AND boot_epoch < $2");
+/*
+ * What the earlier server had started there, in places where nothing but our own checks keeps an
+ * earlier holder out, may be running still: nobody else gets them (reuse_mismatch).
+ */
+SQL(UNFENCE_LEFT, "UPDATE places SET fencing = 'none' WHERE node_id = $1 AND boot_epoch < $2"
+		  " AND state IN ('held', 'resuming', 'releasing', 'cleanup') AND state <> 'gone'"
+		  " AND fencing = 'server'");
 SQL(REBOOTED_LOCAL, "SELECT id FROM places WHERE node_id = $1 AND state IN ('held', 'retained')"
 		    " AND state <> 'gone'"
 		    " AND driver = 'local' AND boot_id <> $2");
@@ -49,6 +56,9 @@ static int take_over_tx(struct tx *tx, void *arg, struct error *err)
 
 	/* Claims of the earlier server hold no more. */
 	if (tx_exec(tx, &HURRY_CLEANUP, err, B_INT(clock_now(leases->clock)), B_TEXT(node->id)) < 0)
+		return -1;
+	/* Before they are adopted: then nothing tells them apart any more. */
+	if (tx_exec(tx, &UNFENCE_LEFT, err, B_TEXT(node->id), B_INT(node->boot_epoch)) < 0)
 		return -1;
 	return tx_exec(tx, &ADOPT_HELD, err, B_TEXT(node->id), B_INT(node->boot_epoch),
 		       B_TEXT(node->boot_id)) < 0

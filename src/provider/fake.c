@@ -9,6 +9,10 @@
  * Acquire writes the journal, then makes the directory; destroy removes the directory, then writes
  * the journal. So whatever crashes in between, there is never a directory that the inventory does
  * not tell of, and doing either again does no harm.
+ *
+ * With `relay: false` it stands in for a cloud that offers nothing but "execute": its places take
+ * no relay, and commands run by fake_execute.h. They are found again by a mark in their
+ * environment, so that what a killed server left running ends with the place.
  */
 #include "provider/provider.h"
 
@@ -21,6 +25,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "provider/config.h"
+#include "provider/fake_execute.h"
 #include "provider/fake_faults.h"
 #include "provider/fake_journal.h"
 #include "provider/host.h"
@@ -28,6 +33,7 @@
 #define KEY "fake"
 #define DEFAULT_IMAGE "ubuntu:24.04"
 #define HASH_SHOWN 32
+#define END_MS 10000
 #define PLACE_DIR_SIZE (sizeof("places/") + HASH_SHOWN + sizeof("/workspace"))
 
 static const char *const OWN_KEY[] = { KEY, NULL };
@@ -40,6 +46,9 @@ static const struct field CONFIG_FIELDS[] = {
 	  .max = 512,
 	  .summary = "name of an image; nothing is fetched" },
 	{ .name = "reuseLease", .type = FIELD_BOOL, .summary = "keep the place between leases" },
+	{ .name = "relay",
+	  .type = FIELD_BOOL,
+	  .summary = "false: places that cannot take a relay, only one-shot commands" },
 	{ .name = "faults",
 	  .type = FIELD_OBJECT,
 	  .fields = FAKE_FAULT_FIELDS,
@@ -80,6 +89,11 @@ static bool is_reusable(const json_t *config)
 	return json_is_true(json_object_get(config, "reuseLease"));
 }
 
+static bool has_relay(const json_t *config)
+{
+	return !json_is_false(json_object_get(config, "relay"));
+}
+
 /* {provider, image, reuseLease}: details of a probe, and what metadata begins with. */
 static json_t *description(const json_t *config)
 {
@@ -88,6 +102,8 @@ static json_t *description(const json_t *config)
 	json_put_str(out, "provider", KEY);
 	json_put_str(out, "image", image_of(config));
 	json_put_bool(out, "reuseLease", is_reusable(config));
+	if (!has_relay(config))
+		json_put_bool(out, "relay", false);
 	return out;
 }
 
@@ -251,6 +267,9 @@ static int make_place(struct fake *fake, const char *ref, const struct provider_
 		if (!str_equal(json_str(known, "image"), image))
 			return error_set(err, ERR_CONFLICT, "%s exists with image \"%.100s\"", ref,
 					 json_str(known, "image"));
+		if (has_relay(known) != has_relay(request->config))
+			return error_set(err, ERR_CONFLICT, "%s exists %s a relay", ref,
+					 has_relay(known) ? "with" : "without");
 		return make_directory(fake, ref, err);
 	}
 	place = json_object();
@@ -258,6 +277,8 @@ static int make_place(struct fake *fake, const char *ref, const struct provider_
 	json_put_str(place, "leaseId", request->lease_id);
 	json_put_str(place, "image", image);
 	json_put_bool(place, "reuseLease", is_reusable(request->config));
+	if (!has_relay(request->config))
+		json_put_bool(place, "relay", false);
 
 	json_t *inventory = json_object_at(json_object_at(request->config, "faults"), "inventory");
 
@@ -274,10 +295,30 @@ static int make_place(struct fake *fake, const char *ref, const struct provider_
 	return make_directory(fake, ref, err);
 }
 
+/* "BERTH_FAKE_PLACE=<hash>": in the environment of everything that one-shot calls start there. */
+static char *mark_of(const char *ref)
+{
+	char dir[PLACE_DIR_SIZE];
+
+	place_dir(ref, "", dir);
+	return xasprintf("BERTH_FAKE_PLACE=%s", strrchr(dir, '/') + 1);
+}
+
+/* What one-shot calls of an earlier server have left running there. */
+static int end_commands(struct fake *fake, const char *ref, int64_t wait_ms, struct error *err)
+{
+	_cleanup_json_ json_t *place = fake_journal_get(fake->journal, ref);
+	_cleanup_free_ char *mark = mark_of(ref);
+
+	return has_relay(place) ? 0 : fake_end_marked(mark, wait_ms, err);
+}
+
 static int remove_place(struct fake *fake, const char *ref, struct error *err)
 {
 	char dir[PLACE_DIR_SIZE];
 
+	if (end_commands(fake, ref, END_MS, err) < 0)
+		return -1;
 	place_dir(ref, "", dir);
 	if (dir_remove_tree(fake->dirfd, dir, err) < 0 ||
 	    FAULT_HERE("fake.destroy.emptied", err) < 0)
@@ -290,7 +331,9 @@ static void grant(struct fake *fake, const json_t *config, const char *ref,
 {
 	_cleanup_free_ char *workspace = workspace_path(fake, ref);
 
-	*out = (struct provider_lease){ .ref = xstrdup(ref), .metadata = description(config) };
+	*out = (struct provider_lease){ .ref = xstrdup(ref),
+					.metadata = description(config),
+					.no_relay = !has_relay(config) };
 	json_put_str(out->metadata, "remoteCwd", workspace);
 }
 
@@ -415,7 +458,8 @@ static bool fake_matches(const json_t *config, const char *ref, const json_t *me
 {
 	return ref && *ref && is_reusable(metadata) &&
 	       str_equal(json_str(metadata, "provider"), json_str(config, "provider")) &&
-	       str_equal(json_str(metadata, "image"), json_str(config, "image"));
+	       str_equal(json_str(metadata, "image"), json_str(config, "image")) &&
+	       has_relay(metadata) == has_relay(config);
 }
 
 static json_t *fake_config_from_metadata(const json_t *metadata)
@@ -425,17 +469,13 @@ static json_t *fake_config_from_metadata(const json_t *metadata)
 	return description(metadata);
 }
 
-static int fake_start(struct provider_host *host, const json_t *config, const char *ref,
-		      const json_t *metadata, const struct exec_spec *spec, struct exec **exec,
-		      struct error *err)
+/* For an operation that runs a command: under its plan, while the place is there. */
+static int begin_command(struct fake *fake, const json_t *config, const char *ref,
+			 struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
-	_cleanup_free_ char *workspace = fake ? workspace_path(fake, ref) : NULL;
-	struct exec_spec there = *spec;
 	struct fake_call call;
 
-	(void)metadata; /* remoteCwd in it says what the name says already */
-	if (!fake || begin_for(fake, FAKE_EXECUTE, config, ref, &call, err) < 0)
+	if (begin_for(fake, FAKE_EXECUTE, config, ref, &call, err) < 0)
 		return -1;
 	if (call.lose && remove_place(fake, ref, err) < 0)
 		return -1;
@@ -444,6 +484,35 @@ static int fake_start(struct provider_host *host, const json_t *config, const ch
 
 	if (!place || !directory_exists(fake, ref))
 		return error_set(err, ERR_LEASE_LOST, "%s does not exist any more", ref);
+	return 0;
+}
+
+static int fake_execute(struct provider_host *host, const json_t *config, const char *ref,
+			const json_t *metadata, const struct one_shot_call *call,
+			struct one_shot_result *result, struct error *err)
+{
+	struct fake *fake = fake_of(host, err);
+	_cleanup_free_ char *workspace = fake ? workspace_path(fake, ref) : NULL;
+	_cleanup_free_ char *mark = mark_of(ref);
+
+	(void)metadata;
+	if (!fake || begin_command(fake, config, ref, err) < 0)
+		return -1;
+	return fake_run(call, workspace, mark, result, err);
+}
+
+static int fake_start(struct provider_host *host, const json_t *config, const char *ref,
+		      const json_t *metadata, const struct exec_spec *spec, struct exec **exec,
+		      struct error *err)
+{
+	struct fake *fake = fake_of(host, err);
+	_cleanup_free_ char *workspace = fake ? workspace_path(fake, ref) : NULL;
+	struct exec_spec there = *spec;
+
+	(void)metadata; /* remoteCwd in it says what the name says already */
+	/* Without a relay it begins only with the call to fake_execute. */
+	if (!fake || (has_relay(config) && begin_command(fake, config, ref, err) < 0))
+		return -1;
 	if (!there.cwd)
 		there.cwd = workspace;
 	return exec_start(provider_host_executor(host), &there, exec, err);
@@ -452,10 +521,13 @@ static int fake_start(struct provider_host *host, const json_t *config, const ch
 static int fake_stop(struct provider_host *host, const json_t *config, const char *ref,
 		     const char *place_id, int64_t wait_ms, struct error *err)
 {
+	struct fake *fake = fake_of(host, err);
+
 	(void)config;
-	(void)ref;
-	return executor_stop_place(provider_host_executor(host), place_id, EXEC_LEASE_LOST, wait_ms,
-				   err);
+	if (!fake || executor_stop_place(provider_host_executor(host), place_id, EXEC_LEASE_LOST,
+					 wait_ms, err) < 0)
+		return -1;
+	return end_commands(fake, ref, wait_ms, err);
 }
 
 const struct provider PROVIDER_FAKE = {
@@ -477,5 +549,6 @@ const struct provider PROVIDER_FAKE = {
 	.matches = fake_matches,
 	.config_from_metadata = fake_config_from_metadata,
 	.start = fake_start,
+	.execute = fake_execute,
 	.stop = fake_stop,
 };

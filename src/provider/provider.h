@@ -37,6 +37,7 @@ struct provider_lease {
 	char *ref;          /* provider's name of the place */
 	json_t *metadata;   /* object */
 	int64_t expires_at; /* 0: the provider sets no end */
+	bool no_relay;      /* this place takes commands by `execute` only */
 };
 void provider_lease_clear(struct provider_lease *lease);
 
@@ -80,6 +81,13 @@ struct provider {
 	int (*start)(struct provider_host *host, const json_t *config, const char *ref,
 		     const json_t *metadata, const struct exec_spec *spec, struct exec **exec,
 		     struct error *err);
+	/*
+	 * One command from its start to its end (shell.h), for places that cannot take a relay.
+	 * NULL: all places of this provider can.
+	 */
+	int (*execute)(struct provider_host *host, const json_t *config, const char *ref,
+		       const json_t *metadata, const struct one_shot_call *call,
+		       struct one_shot_result *result, struct error *err);
 	/* Ends every process of the place, at most wait_ms. */
 	int (*stop)(struct provider_host *host, const json_t *config, const char *ref,
 		    const char *place_id, int64_t wait_ms, struct error *err);
@@ -130,6 +138,9 @@ int provider_inventory_list(struct provider_host *host, const char *key,
 int provider_start(struct provider_host *host, const char *key, const json_t *config,
 		   const char *ref, const json_t *metadata, const struct exec_spec *spec,
 		   struct exec **exec, struct error *err);
+int provider_execute(struct provider_host *host, const char *key, const json_t *config,
+		     const char *ref, const json_t *metadata, const struct one_shot_call *call,
+		     struct one_shot_result *result, struct error *err);
 int provider_stop(struct provider_host *host, const char *key, const json_t *config,
 		  const char *ref, const char *place_id, int64_t wait_ms, struct error *err);
 void provider_inventory_clear(struct provider_inventory *inventory);

@@ -141,6 +141,21 @@ int provider_start(struct provider_host *host, const char *key, const json_t *co
 	return provider ? provider->start(host, config, ref, metadata, spec, exec, err) : -1;
 }
 
+int provider_execute(struct provider_host *host, const char *key, const json_t *config,
+		     const char *ref, const json_t *metadata, const struct one_shot_call *call,
+		     struct one_shot_result *result, struct error *err)
+{
+	const struct provider *provider = provider_of(key, config, err);
+
+	if (!provider)
+		return -1;
+	if (!provider->execute)
+		return error_set(err, ERR_UNSUPPORTED_ENV,
+				 "Sandbox provider \"%s\" does not support one-shot execute.",
+				 provider->key);
+	return provider->execute(host, config, ref, metadata, call, result, err);
+}
+
 int provider_stop(struct provider_host *host, const char *key, const json_t *config,
 		  const char *ref, const char *place_id, int64_t wait_ms, struct error *err)
 {

@@ -354,6 +354,17 @@ static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, st
 	return outcome;
 }
 
+/* No relay will tell whether it ran: without a note a later server would run it a second time. */
+static int leave_out(struct walk *w, struct exec *exec, struct error *why, struct error *err)
+{
+	struct exec_result ignored;
+
+	executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED, true);
+	exec_wait(exec, &ignored, NULL);
+	error_move(err, why);
+	return -1;
+}
+
 static int execute(struct walk *w, struct error *err)
 {
 	const json_t *tty = json_object_at(json_object_at(w->run->context, "request"), "tty");
@@ -398,7 +409,10 @@ static int execute(struct walk *w, struct error *err)
 			log_warn("run %s: process not recorded: %s", w->run->id,
 				 unrecorded.message);
 		runs_notify(w->o->runs, w->run->id);
-		outcome = follow_exec(w, exec, log, err);
+		if (unrecorded.code != ERR_NONE && exec_pid(exec) < 0)
+			outcome = leave_out(w, exec, &unrecorded, err);
+		else
+			outcome = follow_exec(w, exec, log, err);
 	}
 	runlog_close(log);
 	return outcome;

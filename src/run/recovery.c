@@ -2,8 +2,9 @@
  * What an earlier server left behind. The command of a run is in the care of its place's relay, so
  * a run whose server died is taken up where its log ends and never notices. Two things can be found
  * instead: the command never began (the run is queued again), or the relay is gone as well, with
- * the command. Then the run fails with process_lost, its leases are released as failed, and only
- * then one retry is queued, so that the retry never meets its predecessor's place.
+ * the command (or there never was one: channel/shell.h). Then the run fails with process_lost, its
+ * leases are released as failed, and only then one retry is queued, so that the retry never meets
+ * its predecessor's place.
  *
  * It is looked for before serving, and every few seconds while serving: a database that refused at
  * the start leaves a run for later, and another node may die at any time.
@@ -102,11 +103,15 @@ static int end_lost(struct runs *runs, const struct run *run, struct error *err)
 		ending.error = "cancelled; the server stopped before it could confirm";
 		ending.result = NULL;
 	} else {
-		text = run->process_pid > 0
-			       ? xasprintf(
-					 "the server and the relay that held process %lld are gone",
-					 (long long)run->process_pid)
-			       : xstrdup("the server stopped before the command began");
+		if (run->process_pid > 0)
+			text = xasprintf("the server and the relay that held process %lld are gone",
+					 (long long)run->process_pid);
+		else
+			text = xstrdup(run->process_pid < 0
+					       ? "the server stopped while the command ran in a "
+						 "place without a relay: what became of it is not "
+						 "known"
+					       : "the server stopped before the command began");
 		ending.error = text;
 	}
 	return run_note_end(runs->db, runs->clock, run->id, &ending, MAX_OF(log_bytes, 0), err);
