@@ -303,12 +303,15 @@ int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct e
 	       struct error *err)
 {
 	struct exec *exec = admit(executor, spec, err);
+	_cleanup_error_ struct error why = { 0 };
 
 	*out = NULL;
 	if (!exec)
 		return -1;
-	if ((place_is_shell(exec->place) ? shell_exec_adopt(err) : attach(exec, err)) < 0) {
+	if ((place_is_shell(exec->place) ? shell_exec_adopt(&why) : attach(exec, &why)) < 0 &&
+	    (why.code != ERR_LEASE_LOST || exec_salvage(exec, &why) <= 0)) {
 		delist(exec);
+		error_move(err, &why);
 		return -1;
 	}
 	*out = exec;
@@ -345,6 +348,8 @@ static int attach_again(struct exec *exec, struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
 
+	if (exec->salvaged)
+		return 1;
 	if (attach(exec, &why) == 0)
 		return 0;
 	if (exec_is_detached(exec) || is_superseded(exec->place)) {
@@ -353,8 +358,11 @@ static int attach_again(struct exec *exec, struct error *err)
 	}
 	if (why.code == ERR_LEASE_LOST || why.code == ERR_NOT_FOUND ||
 	    place_stopped(exec->place) != NOT_STOPPED) {
-		lose(exec);
-		return 1;
+		int found = why.code == ERR_LEASE_LOST ? exec_salvage(exec, err) : 0;
+
+		if (found == 0)
+			lose(exec);
+		return found < 0 ? -1 : 1;
 	}
 	log_debug("exec %s: %s", exec->id, why.message);
 	poll(NULL, 0, RETRY_MS);

@@ -92,9 +92,10 @@ struct exec {
 	uint64_t channel_end[WIRE_CHANNELS];
 	struct item *backlog; /* what came with the answer to the start */
 	struct exec_result result;
+	bool salvaged; /* the result is there already */
 
-	pthread_mutex_t lock;  /* everything below */
-	struct stream *stream; /* NULL: not attached */
+	pthread_mutex_t lock;     /* everything below */
+	struct stream *stream;    /* NULL: not attached */
 	struct shell_exec *shell; /* in a place without a relay; else NULL */
 	struct exec_input input;
 	int kill_reason; /* enum exec_reason that was asked for, or NOT_STOPPED */
@@ -166,6 +167,13 @@ bool exec_is_detached(struct exec *exec);
 /* Into the log, waiting while the disk is full. -1: the server is going. */
 int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
 	       struct error *err);
+/* Lost output leaves a hole of its own size in the log, so that offsets stay what they are. */
+#define EXEC_LOST_MAX ((uint64_t)1 << 30)
+int exec_store_hole(struct exec *exec, uint64_t len, struct error *err);
+
+/* salvage.c: the end and the rest of the output, from what its dead relay left on disk. 1: the
+ * result is filled; 0: it had not ended there; -1: the server is going. */
+int exec_salvage(struct exec *exec, struct error *err);
 
 /* environment.c */
 char **exec_default_environment(void);

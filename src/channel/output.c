@@ -11,7 +11,6 @@
 /* Output that comes in drops is acknowledged at least this often. */
 #define ACK_EVERY_MS 1000
 #define FULL_DISK_LOOK_MS 200
-#define LOST_MAX ((uint64_t)1 << 30)
 
 bool exec_is_detached(struct exec *exec)
 {
@@ -28,7 +27,7 @@ static bool is_unwanted(struct exec *exec)
 	return unwanted || place_stopped(exec->place) != NOT_STOPPED;
 }
 
-/* A full disk makes the command wait, as a full pipe would. -1: the server is going. */
+/* A full disk makes the command wait, as a full pipe would. */
 int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
 	       struct error *err)
 {
@@ -96,17 +95,12 @@ static int take_output(struct exec *exec, const struct item *item, struct error 
 	return 0;
 }
 
-/* Lost output leaves a hole of its own size, so that offsets stay what they are. */
-static int take_truncated(struct exec *exec, const struct wire_exec_truncated *m, struct error *err)
+int exec_store_hole(struct exec *exec, uint64_t len, struct error *err)
 {
-	struct link *link = stream_link(exec->stream);
-	uint64_t len = m->to_offset - m->from_offset;
 	_cleanup_free_ char *note =
 		xasprintf("\n[%llu bytes of output were lost]\n", (unsigned long long)len);
 	_cleanup_buf_ struct buf hole = { 0 };
 
-	if (m->from_offset != exec->taken || m->to_offset <= m->from_offset || len > LOST_MAX)
-		return link_violated(link, err, "a hole that cannot be");
 	buf_append(&hole, note, (size_t)MIN_OF((uint64_t)strlen(note), len));
 	while (len > 0) {
 		size_t n = (size_t)MIN_OF(len, (uint64_t)PORTION);
@@ -118,13 +112,23 @@ static int take_truncated(struct exec *exec, const struct wire_exec_truncated *m
 			memset(hole.data + old, 0, n - old);
 			hole.len = n;
 		}
-		if (exec_store(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) < 0)
+		if (exec_store(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) <
+		    0)
 			return -1;
 		len -= n;
 		exec->taken += n;
 		buf_reset(&hole);
 	}
 	return 0;
+}
+
+static int take_truncated(struct exec *exec, const struct wire_exec_truncated *m, struct error *err)
+{
+	uint64_t len = m->to_offset - m->from_offset;
+
+	if (m->from_offset != exec->taken || m->to_offset <= m->from_offset || len > EXEC_LOST_MAX)
+		return link_violated(stream_link(exec->stream), err, "a hole that cannot be");
+	return exec_store_hole(exec, len, err);
 }
 
 static int take_exit(struct exec *exec, const struct wire_exec_exit *m, struct error *err)

@@ -339,6 +339,15 @@ static pid_t find_relay(struct place *place)
 		(char *[]){ (char[]){ RELAY_PROGRAM_NAME }, place->id, place->tag, NULL });
 }
 
+static bool has_exits(int place_fd)
+{
+	struct stat st;
+
+	return fstatat(place_fd, PLACE_SPOOL_NAME "/" RELAY_JOURNAL_FILE, &st,
+		       AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_size > 0;
+}
+
 static void adopt(struct keeper *keeper, const char *id)
 {
 	_cleanup_close_ int place_fd = -1;
@@ -363,10 +372,11 @@ static void adopt(struct keeper *keeper, const char *id)
 		log_info("place %s: adopted, relay %d", id, (int)place->pid);
 		return;
 	}
+	/* Exits that nobody took are kept for the server, as when a keeper sees the relay die. */
+	place->destroy = strcmp(boot, place->boot) != 0 || !has_exits(place_fd);
 	/* The keeper died between starting the relay and writing it down. */
 	place->pid = strcmp(boot, place->boot) == 0 ? find_relay(place) : 0;
 	place->start_time = place->pid ? process_start_time(place->pid) : 0;
-	place->destroy = true;
 	start_cleaning(place);
 }
 

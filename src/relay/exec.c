@@ -256,7 +256,8 @@ static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *
 	for (size_t i = 0; i < OUTLETS; i++)
 		exec->outlet[i] = (struct outlet){ .exec = exec, .fd = -1, .watch.fd = -1 };
 	size = MIN_OF(MAX_OF(size, PLACE_RING_MIN), relay->config.ring_max);
-	ring_init(&exec->ring, RELAY_FD_SPOOL, size, m->overflow == WIRE_DROP_OLDEST);
+	ring_init(&exec->ring, RELAY_FD_SPOOL, exec->id_text, size,
+		  m->overflow == WIRE_DROP_OLDEST);
 	exec->deadline.due = deadline_due;
 	exec->grace.due = grace_due;
 	exec->leave.due = leave_due;

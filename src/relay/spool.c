@@ -2,17 +2,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "base/id.h"
-#include "base/text.h"
+#include "wire/place.h"
 
 #define MEMORY_STAGE (16u << 10)
 /* A flood of tiny alternating writes fills this before the ring: it then counts as full. */
-#define SEGMENTS_MAX 8192
+#define SEGMENTS_MAX RELAY_RING_SEGMENTS
 
-void ring_init(struct ring *ring, int spool_fd, uint64_t size, bool drop_oldest)
+void ring_init(struct ring *ring, int spool_fd, const char *id, uint64_t size, bool drop_oldest)
 {
 	*ring = (struct ring){
 		.size = size,
@@ -20,14 +20,17 @@ void ring_init(struct ring *ring, int spool_fd, uint64_t size, bool drop_oldest)
 		.spool_fd = spool_fd,
 		.fd = -1,
 	};
+	snprintf(ring->name, sizeof(ring->name), RELAY_RING_PREFIX "%s", id);
 }
 
 void ring_free(struct ring *ring)
 {
 	free(ring->segments);
 	free(ring->memory);
-	if (ring->fd >= 0)
+	if (ring->fd >= 0) {
+		unlinkat(ring->spool_fd, ring->name, 0);
 		close(ring->fd);
+	}
 	ring->segments = NULL;
 	ring->memory = NULL;
 	ring->fd = -1;
@@ -45,6 +48,16 @@ size_t ring_room(const struct ring *ring)
 	if (ring->seg_count >= SEGMENTS_MAX)
 		return 0;
 	return ring->size - (ring->end - ring->begin);
+}
+
+uint32_t ring_segment_count(const struct ring *ring)
+{
+	return ring->seg_count;
+}
+
+const struct segment *ring_segment(const struct ring *ring, uint32_t index)
+{
+	return segment_at(ring, index);
 }
 
 void ring_release(struct ring *ring, uint64_t offset)
@@ -93,19 +106,10 @@ static void segment_push(struct ring *ring, enum wire_channel channel, size_t le
 
 static int file_open(struct ring *ring, struct error *err)
 {
-	char name[40] = "ring-";
-	uint8_t random[8];
-
-	ring->fd = openat(ring->spool_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (ring->fd >= 0)
-		return 0;
-	/* File systems without unnamed files get one that loses its name at once. */
-	random_bytes(random, sizeof(random));
-	hex_encode(name + strlen(name), random, sizeof(random));
-	ring->fd = openat(ring->spool_fd, name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	ring->fd = openat(ring->spool_fd, ring->name,
+			  O_CREAT | O_TRUNC | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (ring->fd < 0)
 		return error_errno(err, errno, "opening a ring file");
-	unlinkat(ring->spool_fd, name, 0);
 	return 0;
 }
 

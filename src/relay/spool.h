@@ -1,10 +1,11 @@
 /*
  * The ring: an exec's output between the process and the server's acknowledgement. Bytes have a
  * total offset in arrival order and an offset within their channel. The first kilobytes stay in
- * memory, since most commands say little; after that a file without a name in the spool directory
- * holds them, and memory holds only which stretch belongs to which channel. Nothing is synced: the
- * page cache survives the death of server and relay, and a machine that loses power has lost the
- * processes too.
+ * memory, since most commands say little; after that a file in the spool directory holds them, and
+ * memory holds only which stretch belongs to which channel. What is left of it when the exec ends
+ * goes into the journal (memory) or is described there (the file), so that it can be had when the
+ * relay is dead. Nothing is synced: the page cache survives the death of server and relay, and a
+ * machine that loses power has lost the processes too.
  */
 #pragma once
 
@@ -14,6 +15,9 @@
 #include <sys/types.h>
 #include "base/error.h"
 #include "wire/message.h"
+
+/* Room for the name of a ring's file. */
+#define RING_NAME_SIZE 48
 
 struct segment {
 	uint64_t offset;
@@ -33,9 +37,11 @@ struct ring {
 	uint8_t *memory;
 	int spool_fd;
 	int fd;
+	char name[RING_NAME_SIZE]; /* of the file, which is there when fd is */
 };
 
-void ring_init(struct ring *ring, int spool_fd, uint64_t size, bool drop_oldest);
+/* `id` tells rings apart: it names the file, should there be one. */
+void ring_init(struct ring *ring, int spool_fd, const char *id, uint64_t size, bool drop_oldest);
 void ring_free(struct ring *ring);
 /* Bytes that may be appended now; with drop_oldest never 0. */
 size_t ring_room(const struct ring *ring);
@@ -46,5 +52,8 @@ int ring_append(struct ring *ring, enum wire_channel channel, const void *data, 
  * failure. */
 ssize_t ring_read(const struct ring *ring, uint64_t offset, void *out, size_t max,
 		  enum wire_channel *channel, uint64_t *channel_offset, struct error *err);
+/* The stretches that are kept, for the journal. */
+uint32_t ring_segment_count(const struct ring *ring);
+const struct segment *ring_segment(const struct ring *ring, uint32_t index);
 /* Frees everything below `offset`. */
 void ring_release(struct ring *ring, uint64_t offset);

@@ -293,6 +293,9 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(2, U64, to_offset, REQ, ANY64)
 #define WIRE_FIELDS_exec_stdin_closed(F)
 #define WIRE_FIELDS_exec_forget(F)	F(1, ID16, exec_id, REQ, 16)
+#define WIRE_FIELDS_exec_ring(F)	F(1, ID16, exec_id, REQ, 16) \
+					F(2, U64, size, REQ, ANY64) /* a byte is at its offset modulo this */ \
+					F(3, BYTES, segments, REQ, 196608) /* RELAY_SEGMENT_SIZE each, in order */
 
 #define WIRE_FIELDS_file_stat(F)	F(1, STR, path, REQ, PATH_BOUND) \
 					F(2, U32, follow, OPT, 1)
@@ -420,6 +423,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(EXEC_STALLED, exec_stalled, 0x2c)	/* R */ \
 	M(EXEC_TRUNCATED, exec_truncated, 0x2d)	/* R */ \
 	M(EXEC_STDIN_CLOSED, exec_stdin_closed, 0x2e) /* R: nobody reads it; more is discarded */ \
+	M(EXEC_RING, exec_ring, 0x2f)		/* no traffic: behind EXEC_STATE in the journal */ \
 	M(FILE_STAT, file_stat, 0x40)		/* S: FILE_INFO */ \
 	M(FILE_INFO, file_info, 0x41)		/* R */ \
 	M(FILE_LIST, file_list, 0x42)		/* S: FILE_INFO per entry, then FILE_PAGE */ \

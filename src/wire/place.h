@@ -14,8 +14,7 @@
  * connect.
  */
 #define RELAY_FD_CONFIG 4
-/* The spool directory: journal `exits`, ring files (without names), `ended`. Not for the payload.
- */
+/* The spool directory: journal `exits`, ring files, `ended`. Not for the payload. */
 #define RELAY_FD_SPOOL 5
 /* The root of all file requests and the base of relative working directories. */
 #define RELAY_FD_ROOT 6
@@ -37,8 +36,15 @@
 
 /* File in the spool directory that says why the relay ended: one line of text. */
 #define RELAY_ENDED_FILE "ended"
-/* File in the spool directory: EXEC_STATE frames of exits that were not forgotten. */
+/*
+ * File in the spool directory: the exits that were not forgotten, each an EXEC_STATE frame, then
+ * what the server had not acknowledged of its output: OUTPUT frames on stream 0, or EXEC_RING when
+ * it is in the file of that name. Whoever reads it after the relay's death trusts none of it.
+ */
 #define RELAY_JOURNAL_FILE "exits"
+#define RELAY_RING_PREFIX "ring-" /* and the exec's id as text */
+#define RELAY_RING_SEGMENTS 8192
+#define RELAY_SEGMENT_SIZE 24 /* u64 offset, u64 channel offset, u32 length, u32 channel */
 
 #define RELAY_PROGRAM_NAME "berth-relay" /* argv[0] */
 #define PLACE_SOCKET_NAME "s"

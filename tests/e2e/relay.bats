@@ -145,6 +145,32 @@ no_relays() { same "$(relays)" ""; }
 	wait_for 10 berth audit
 }
 
+written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -gt 0 ]; }
+
+@test "a relay killed after its command ended unheard: exit and output are found in what it left" {
+	for with_keeper in no yes; do
+		serve
+		id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done
+			seq 1 20000; echo last >&2; exit 3')
+		wait_for 10 test -s pid
+		wait_for 10 run_is "$id" running
+		end $server KILL
+		: >go
+		wait_for 10 written_down
+		[ $with_keeper = no ] || end "$(keeper)" KILL
+		end "$(relays | cut -d' ' -f1)" KILL
+		serve
+		wait_for 10 run_is "$id" failed
+		same "$(run_field "$id" '"\(.exitCode) \(.reason)"')" "3 exited"
+		berth logs "$id" >out 2>err
+		seq 1 20000 | cmp - out
+		same "$(cat err)" last
+		wait_for 10 berth audit
+		end $server TERM
+		rm pid go
+	done
+}
+
 @test "the keeper killed: what runs goes on, and a new keeper adopts it" {
 	serve
 	id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; echo done')

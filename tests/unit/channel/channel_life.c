@@ -300,6 +300,116 @@ static void a_killed_relay_is_a_lost_lease_and_leaves_no_process(void **state)
 	assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
 }
 
+/* Starts a command whose end nobody here takes, waits until it is written down, kills the relay. */
+static void end_unheard(struct execs *t, struct going *g, const char *script)
+{
+	struct stat st;
+	pid_t relay;
+
+	prepare(t, g, SHELL_COMMAND(script));
+	start(t, g);
+	relay = relay_pid(t, PLACE);
+	executor_free(t->executor);
+	runlog_close(g->log);
+	wait_until(fstatat(t->dir->fd, "run/places/" PLACE "/spool/exits", &st, 0) == 0 &&
+		   st.st_size > 0);
+	assert_int_equal(kill(relay, SIGKILL), 0);
+	wait_until(!is_alive(relay));
+	server_starts(t);
+	open_place(t, PLACE, GENERATION);
+}
+
+static void an_end_that_a_dead_relay_had_written_down_is_found(void **state)
+{
+	struct execs *t = *state;
+	struct going g;
+
+	end_unheard(t, &g, "echo out; echo err >&2; exit 7");
+	adopt(t, &g);
+	wait_in_thread(&g);
+	assert_int_equal(g.rc, 0);
+	assert_int_equal(g.result.reason, EXEC_EXITED);
+	assert_int_equal(g.result.exit_code, 7);
+	assert_int_equal(g.result.stdout_bytes, 4);
+	expect_output(t, &g, RUNLOG_STDOUT, "out\n");
+	expect_output(t, &g, RUNLOG_STDERR, "err\n");
+	/* A server that died before it wrote that down finds it once more, and nothing twice. */
+	adopt(t, &g);
+	wait_in_thread(&g);
+	assert_int_equal(g.result.exit_code, 7);
+	expect_output(t, &g, RUNLOG_STDOUT, "out\n");
+}
+
+static void the_output_of_a_dead_relay_is_found_in_its_ring(void **state)
+{
+	struct execs *t = *state;
+	_cleanup_buf_ struct buf got = { 0 };
+	struct going g;
+
+	end_unheard(t, &g,
+		    "i=0; while [ $i -lt 30000 ]; do echo $i; i=$((i+1)); done; echo last >&2");
+	adopt(t, &g);
+	wait_in_thread(&g);
+	assert_int_equal(g.result.reason, EXEC_EXITED);
+	assert_int_equal(g.result.exit_code, 0);
+	read_output(t, &g, RUNLOG_STDOUT, &got);
+	for (long i = 0, at = 0; i < 30000; i++) {
+		char line[16];
+		int len = snprintf(line, sizeof(line), "%ld\n", i);
+
+		assert_true((size_t)(at + len) <= got.len);
+		assert_memory_equal(got.data + at, line, (size_t)len);
+		at += len;
+	}
+	assert_int_equal(got.len, g.result.stdout_bytes);
+	expect_output(t, &g, RUNLOG_STDERR, "last\n");
+}
+
+static void damage(struct execs *t, const char *name, off_t at, const void *bytes, size_t len)
+{
+	_cleanup_free_ char *path = xasprintf("run/places/" PLACE "/spool/%s", name);
+	_cleanup_close_ int fd = openat(t->dir->fd, path, O_WRONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	if (len == 0)
+		assert_int_equal(ftruncate(fd, at), 0);
+	else
+		assert_int_equal(pwrite(fd, bytes, len, at), len);
+}
+
+/* Whatever a journal holds, the exec ends: with its exit, or lost. */
+static void a_damaged_journal_is_a_lost_lease_not_a_lie(void **state)
+{
+	struct execs *t = *state;
+	uint8_t garbage[64];
+	struct stat st;
+	struct going g;
+
+	end_unheard(t, &g, "echo out; exit 7");
+	assert_int_equal(fstatat(t->dir->fd, "run/places/" PLACE "/spool/exits", &st, 0), 0);
+	/* Torn in the middle of the output: the exit stands, what is missing is a hole. */
+	damage(t, "exits", st.st_size - 2, NULL, 0);
+	adopt(t, &g);
+	wait_in_thread(&g);
+	assert_int_equal(g.result.reason, EXEC_EXITED);
+	assert_int_equal(g.result.exit_code, 7);
+	expect_output(t, &g, RUNLOG_STDOUT, "\n[4 ");
+	/* Torn in the record, and no record at all. */
+	memset(garbage, 0xff, sizeof(garbage));
+	for (int i = 0; i < 2; i++) {
+		if (i == 0)
+			damage(t, "exits", 20, NULL, 0);
+		else
+			damage(t, "exits", 0, garbage, sizeof(garbage));
+		assert_int_equal(runlog_open(t->logs, g.id, &g.log, NULL), 0);
+		g.spec.log = g.log;
+		assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &g.err), -1);
+		assert_int_equal(g.err.code, ERR_LEASE_LOST);
+		error_clear(&g.err);
+		runlog_close(g.log);
+	}
+}
+
 static void a_killed_keeper_is_replaced_by_one_that_adopts(void **state)
 {
 	struct execs *t = *state;
@@ -482,6 +592,9 @@ int main(void)
 		with_execs(an_exit_that_was_kept_is_told_again_until_it_is_forgotten),
 		with_execs(an_exec_that_was_never_started_cannot_be_adopted),
 		with_execs(a_killed_relay_is_a_lost_lease_and_leaves_no_process),
+		with_execs(an_end_that_a_dead_relay_had_written_down_is_found),
+		with_execs(the_output_of_a_dead_relay_is_found_in_its_ring),
+		with_execs(a_damaged_journal_is_a_lost_lease_not_a_lie),
 		with_execs(a_killed_keeper_is_replaced_by_one_that_adopts),
 		with_execs(audit_names_what_nobody_explains_and_reap_ends_it),
 		with_execs(an_idle_place_is_kept_from_being_given_up),

@@ -43,7 +43,7 @@ static void offsets_count_in_total_and_per_channel(void **state)
 	enum wire_channel channel;
 	uint64_t channel_offset;
 
-	ring_init(&ring, *(int *)*state, 64 << 10, false);
+	ring_init(&ring, *(int *)*state, "of-this-test", 64 << 10, false);
 	append(&ring, WIRE_STDOUT, "one");
 	append(&ring, WIRE_STDERR, "two");
 	append(&ring, WIRE_STDOUT, "three");
@@ -71,7 +71,7 @@ static void whatever_is_kept_reads_back_as_it_was_written(void **state)
 
 	srandom(7);
 	random_bytes(all, total);
-	ring_init(&ring, *(int *)*state, 100000, false);
+	ring_init(&ring, *(int *)*state, "of-this-test", 100000, false);
 	while (ring.end < total) {
 		size_t n = (size_t)random() % 30000 + 1;
 		enum wire_channel channel = random() % 2 ? WIRE_STDOUT : WIRE_STDERR;
@@ -108,14 +108,14 @@ static void a_full_ring_has_no_room_and_a_dropping_one_always_has(void **state)
 	static char zeros[32 << 10];
 	struct ring ring;
 
-	ring_init(&ring, *(int *)*state, 64 << 10, false);
+	ring_init(&ring, *(int *)*state, "of-this-test", 64 << 10, false);
 	assert_int_equal(ring_append(&ring, WIRE_STDOUT, zeros, sizeof(zeros), NULL), 0);
 	assert_int_equal(ring_append(&ring, WIRE_STDOUT, zeros, sizeof(zeros), NULL), 0);
 	assert_int_equal(ring_room(&ring), 0);
 	ring_release(&ring, 10);
 	assert_int_equal(ring_room(&ring), 10);
 	ring_free(&ring);
-	ring_init(&ring, *(int *)*state, 64 << 10, true);
+	ring_init(&ring, *(int *)*state, "of-this-test", 64 << 10, true);
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(ring_append(&ring, WIRE_PTY, zeros, ring_room(&ring), NULL), 0);
 	assert_int_equal(ring.end - ring.begin, 64 << 10);
@@ -127,14 +127,14 @@ static void tiny_alternating_writes_are_bounded(void **state)
 	struct ring ring;
 	size_t count = 0;
 
-	ring_init(&ring, *(int *)*state, 1 << 20, false);
+	ring_init(&ring, *(int *)*state, "of-this-test", 1 << 20, false);
 	while (ring_room(&ring) > 0 && count < 100000)
 		append(&ring, count++ % 2 ? WIRE_STDOUT : WIRE_STDERR, "x");
 	assert_true(count < 10000);
 	ring_release(&ring, 100);
 	assert_true(ring_room(&ring) > 0);
 	ring_free(&ring);
-	ring_init(&ring, *(int *)*state, 1 << 20, true);
+	ring_init(&ring, *(int *)*state, "of-this-test", 1 << 20, true);
 	for (count = 0; count < 20000; count++)
 		append(&ring, count % 2 ? WIRE_STDOUT : WIRE_STDERR, "x");
 	assert_int_equal(ring.end, 20000);
@@ -142,17 +142,19 @@ static void tiny_alternating_writes_are_bounded(void **state)
 	ring_free(&ring);
 }
 
-static void the_spool_directory_never_shows_a_ring(void **state)
+/* A dead relay's ring must be findable; a living one's goes with its exec. */
+static void a_rings_file_is_named_after_its_exec_and_goes_with_it(void **state)
 {
 	static char zeros[32 << 10];
 	struct ring ring;
 
-	ring_init(&ring, *(int *)*state, 64 << 10, false);
+	ring_init(&ring, *(int *)*state, "of-this-test", 64 << 10, false);
 	assert_int_equal(ring_append(&ring, WIRE_STDOUT, zeros, sizeof(zeros), NULL), 0);
 	assert_true(ring.fd >= 0);
+	assert_int_equal(faccessat(*(int *)*state, "ring-of-this-test", F_OK, 0), 0);
+	ring_free(&ring);
 	assert_int_equal(rmdir(directory), 0);
 	assert_int_equal(mkdir(directory, 0700), 0);
-	ring_free(&ring);
 }
 
 int main(void)
@@ -163,7 +165,7 @@ int main(void)
 		T(whatever_is_kept_reads_back_as_it_was_written),
 		T(a_full_ring_has_no_room_and_a_dropping_one_always_has),
 		T(tiny_alternating_writes_are_bounded),
-		T(the_spool_directory_never_shows_a_ring),
+		T(a_rings_file_is_named_after_its_exec_and_goes_with_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
