@@ -289,6 +289,7 @@ static int start(struct server *server, struct request *request, const char *id,
 		.lease_id = lease.id,
 		.spec = &spec,
 		.kept = kept,
+		.unannounced = !request_query_flag(request, "detach", false),
 		.kill_when_left = str_equal(json_str(body, "onDisconnect"), "kill"),
 	};
 

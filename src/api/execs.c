@@ -13,6 +13,7 @@
 #define RECENT_BYTES ((int64_t)1 << 30)
 #define RECENT_MS ((int64_t)3600 * 1000)
 #define COMMAND_BYTES 2048 /* of it in a record: it is for people */
+#define BRIEF_MS 20        /* a command that is over by then costs no thread and no file */
 
 enum { KEPT, RECENT, SHELVES };
 
@@ -20,6 +21,7 @@ enum { KEPT, RECENT, SHELVES };
 struct recent {
 	char id[ID_SIZE];
 	int64_t ended_ms, bytes;
+	char *record; /* of one that was brief; NULL: it is on the shelf */
 };
 
 struct execs {
@@ -46,7 +48,8 @@ struct live_exec {
 	char id[ID_SIZE];
 	struct shelf *shelf;
 	bool kill_when_left;
-	bool adopting; /* its command was started by an earlier server */
+	bool adopting;    /* its command was started by an earlier server */
+	bool left_behind; /* its command goes on without this server */
 	json_t *record;
 	struct exec *exec;
 	struct runlog *log;
@@ -87,6 +90,8 @@ void execs_free(struct execs *execs)
 		return;
 	shelf_close(&execs->shelf[KEPT]);
 	shelf_close(&execs->shelf[RECENT]);
+	for (size_t i = 0; i < RECENT_EXECS; i++)
+		free(execs->recent[i].record);
 	pthread_cond_destroy(&execs->ended);
 	pthread_mutex_destroy(&execs->lock);
 	free(execs);
@@ -174,21 +179,45 @@ static json_t *new_record(struct execs *execs, const struct exec_order *order)
 	return record;
 }
 
-static void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
+static json_t *ended_record(const struct live_exec *live, const struct exec_outcome *outcome)
 {
-	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *record = json_copy(live->record);
+	json_t *record = json_copy(live->record);
 
 	json_put_str(record, "status", "ended");
 	json_put_time(record, "endedAt", clock_now(live->execs->clock));
 	exec_outcome_put(record, outcome);
+	return record;
+}
+
+static void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *record = ended_record(live, outcome);
+
 	if (shelf_replace(live->shelf, live->id, record, &err) < 0)
 		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
 }
 
+static json_t *find_brief(struct execs *execs, const char *id)
+{
+	_cleanup_free_ char *text = NULL;
+
+	pthread_mutex_lock(&execs->lock);
+	for (size_t i = 0; i < execs->recent_count && !text; i++) {
+		const struct recent *r = &execs->recent[(execs->first_recent + i) % RECENT_EXECS];
+
+		if (r->record && streq(r->id, id))
+			text = xstrdup(r->record);
+	}
+	pthread_mutex_unlock(&execs->lock);
+	return text ? json_loads(text, 0, NULL) : NULL;
+}
+
 static json_t *find_record(struct execs *execs, const char *id, struct shelf **shelf)
 {
-	json_t *record = NULL;
+	json_t *record = find_brief(execs, id);
+
+	*shelf = &execs->shelf[RECENT];
 
 	for (size_t i = 0; i < SHELVES && !record; i++) {
 		*shelf = &execs->shelf[i];
@@ -267,6 +296,7 @@ static bool take_oldest(struct execs *execs, int64_t now, struct recent *out)
 	    (execs->recent_bytes <= RECENT_BYTES || execs->recent_count == 1))
 		return false;
 	*out = *oldest;
+	execs->recent[execs->first_recent].record = NULL;
 	execs->recent_bytes -= out->bytes;
 	execs->first_recent = (execs->first_recent + 1) % RECENT_EXECS;
 	execs->recent_count--;
@@ -286,12 +316,17 @@ static void forget_recent(struct execs *execs)
 		pthread_mutex_unlock(&execs->lock);
 		if (!some)
 			return;
-		if (shelf_remove(&execs->shelf[RECENT], old.id, &err) < 0)
+		/* One that was brief and silent has nothing on the shelf. */
+		if ((!old.record || old.bytes > 0) &&
+		    shelf_remove(&execs->shelf[RECENT], old.id, &err) < 0)
 			log_warn("exec %s stays until the next start: %s", old.id, err.message);
+		free(old.record);
 	}
 }
 
-static void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes)
+/* Takes `record`. */
+static void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes,
+			    char *record)
 {
 	pthread_mutex_lock(&execs->lock);
 	if (execs->recent_count < RECENT_EXECS) {
@@ -301,10 +336,12 @@ static void remember_recent(struct execs *execs, const char *id, int64_t ended_m
 		id_copy(slot->id, id);
 		slot->ended_ms = ended_ms;
 		slot->bytes = bytes;
+		slot->record = steal(record);
 		execs->recent_count++;
 		execs->recent_bytes += bytes;
 	}
 	pthread_mutex_unlock(&execs->lock);
+	free(record);
 	forget_recent(execs);
 }
 
@@ -432,7 +469,7 @@ static void finish(struct live_exec *live, const struct exec_outcome *outcome)
 	runlog_close(live->log);
 	if (!live->shelf->durable) {
 		record_ended(live, outcome);
-		remember_recent(execs, live->id, clock_now(execs->clock), bytes);
+		remember_recent(execs, live->id, clock_now(execs->clock), bytes, NULL);
 	}
 	if (executor_forget(execs->executor, json_str(live->record, "placeId"),
 			    json_int(live->record, "generation", 0), live->id, &err) < 0)
@@ -491,33 +528,93 @@ static int start_thread(struct live_exec *live, struct error *err)
 	return failed ? error_errno(err, failed, "cannot start a thread for the command") : 0;
 }
 
-static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
+static int announce(struct live_exec *live, struct error *err)
+{
+	if (shelf_put(live->shelf, live->id, live->record, err) < 0)
+		return -1;
+	return runlog_make(live->log, err);
+}
+
+/* From here on it outlives whoever asked for it. */
+static int go_on(struct live_exec *live, struct error *err)
+{
+	struct exec_result result;
+
+	exec_keep_exit(live->exec);
+	if (start_thread(live, err) == 0)
+		return 0;
+	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
+	exec_wait(live->exec, &result, NULL);
+	return -1;
+}
+
+/* 1: it is over, and nothing of it is left to do. */
+static int wait_briefly(struct live_exec *live, struct error *err)
 {
 	struct execs *execs = live->execs;
-	struct exec_spec spec = *order->spec;
+	struct exec_outcome outcome = { 0 };
+	int r = exec_wait_briefly(live->exec, BRIEF_MS, &outcome.result, err);
 
-	if (shelf_put(live->shelf, live->id, live->record, err) < 0 ||
-	    runlog_open(live->shelf->logs, live->id, &live->log, err) < 0)
+	/* The server goes, the command stays: its successor has to know of it. */
+	if (r < 0 && err->code == ERR_UNAVAILABLE)
+		live->left_behind = announce(live, NULL) == 0;
+	if (r <= 0)
+		return r;
+
+	_cleanup_json_ json_t *record = ended_record(live, &outcome);
+	int64_t bytes = runlog_end(live->log);
+
+	pthread_mutex_lock(&execs->lock);
+	live->outcome = outcome;
+	pthread_mutex_unlock(&execs->lock);
+	runlog_close(steal(live->log));
+	remember_recent(execs, live->id, clock_now(execs->clock), bytes, json_text(record));
+	leave(live);
+	return 1;
+}
+
+/* Its start is known to nobody else: when it cannot be written down, it must not go on. */
+static int announce_late(struct live_exec *live, struct error *err)
+{
+	struct exec_result result;
+
+	if (announce(live, err) == 0)
+		return 0;
+	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
+	exec_wait(live->exec, &result, NULL);
+	return -1;
+}
+
+static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
+{
+	struct exec_spec spec = *order->spec;
+	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
+	int r;
+
+	if (runlog_open_later(live->shelf->logs, live->id, &live->log, err) < 0)
+		return -1;
+	if (!brief && announce(live, err) < 0)
 		return -1;
 	spec.log = live->log;
-	spec.keep_exit = true;
-	if (driver_start(execs->drivers, order->place, &spec, &live->exec, err) < 0)
+	spec.keep_exit = !brief;
+	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
-	if (start_thread(live, err) < 0) {
-		struct exec_result result;
-
-		executor_cancel(execs->executor, live->id, EXEC_CANCELLED, true);
-		exec_wait(live->exec, &result, NULL);
-		return -1;
+	if (brief) {
+		r = wait_briefly(live, err);
+		if (r != 0)
+			return r < 0 ? -1 : 0;
+		if (announce_late(live, err) < 0)
+			return -1;
 	}
-	return 0;
+	return go_on(live, err);
 }
 
 static void forget(struct live_exec *live)
 {
 	if (live->log)
 		runlog_close(live->log);
-	shelf_remove(live->shelf, live->id, NULL);
+	if (!live->left_behind)
+		shelf_remove(live->shelf, live->id, NULL);
 	leave(live);
 	live_exec_unref(live);
 }
@@ -592,7 +689,8 @@ static int recover_one(void *arg, const char *id, int64_t changed_ms, struct err
 	if (!str_equal(json_str(record, "status"), "ended"))
 		return adopt(execs, recovery->shelf, id, record, err);
 	if (!recovery->shelf->durable)
-		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id));
+		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id),
+				NULL);
 	return 0;
 }
 

@@ -7,7 +7,8 @@
  *
  * An exec with an Idempotency-Key is `kept`: its record is durable and stays with its output for as
  * long as the key does. The others are recent history: the last RECENT_EXECS of them, for an hour,
- * within RECENT_BYTES of output.
+ * within RECENT_BYTES of output. Most commands end as soon as they have begun: those are waited for
+ * by whoever asked, and their record is in memory only.
  */
 #pragma once
 
@@ -48,6 +49,11 @@ struct exec_order {
 	const struct exec_spec *spec; /* log is made here, everything else must be filled */
 	bool kept;
 	bool kill_when_left; /* onDisconnect: kill */
+	/*
+	 * Nobody hears of it before execs_start returns: a command that is over by then leaves no
+	 * record on disk, and none is needed.
+	 */
+	bool unannounced;
 };
 /* ERR_TOO_MANY when too many run. The reference belongs to the caller. */
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **live,

@@ -11,6 +11,8 @@
 #define START_WAIT_MS 30000
 #define ATTACH_WAIT_MS 20000
 #define RETRY_MS 20
+/* What talks without ending soon after is not brief. */
+#define LAST_WORDS_MS 2
 
 struct exec *exec_find_locked(struct executor *executor, const char *exec_id)
 {
@@ -369,9 +371,10 @@ static int attach_again(struct exec *exec, struct error *err)
 	return 0;
 }
 
-static int take_all(struct exec *exec, struct error *err)
+/* Until it has ended; 1: not by the deadline (below 0: none), or it has begun to talk. */
+static int take_all(struct exec *exec, int64_t deadline, struct error *err)
 {
-	for (;;) {
+	while (deadline < 0 || channel_now() < deadline) {
 		struct item *items = steal(exec->backlog);
 		_cleanup_error_ struct error why = { 0 };
 		int rc = 0;
@@ -386,10 +389,12 @@ static int take_all(struct exec *exec, struct error *err)
 				return rc < 0 ? -1 : 0;
 			continue;
 		}
-		if (!items && stream_take(exec->stream, -1, &items) < 0) {
+		if (!items && stream_take(exec->stream, deadline, &items) < 0) {
 			set_stream(exec, NULL);
 			continue;
 		}
+		if (items && deadline >= 0)
+			deadline = MIN_OF(deadline, channel_now() + LAST_WORDS_MS);
 		if (items)
 			rc = exec_take(exec, items, &why);
 		if (rc > 0)
@@ -401,6 +406,7 @@ static int take_all(struct exec *exec, struct error *err)
 		exec_input_push(exec);
 		pthread_mutex_unlock(&exec->lock);
 	}
+	return 1;
 }
 
 static void forget(struct exec *exec)
@@ -418,7 +424,8 @@ static void forget(struct exec *exec)
 		log_debug("exec %s: %s", exec->id, err.message);
 }
 
-int exec_wait(struct exec *exec, struct exec_result *result, struct error *err)
+static int wait_for_end(struct exec *exec, int64_t deadline, struct exec_result *result,
+			struct error *err)
 {
 	struct executor *executor = exec->executor;
 	int rc;
@@ -427,11 +434,18 @@ int exec_wait(struct exec *exec, struct exec_result *result, struct error *err)
 		exec_unref(exec);
 		return error_set(err, ERR_UNAVAILABLE, "the server is going");
 	}
-	pthread_mutex_lock(&executor->lock);
-	exec->waited = true;
-	executor->waiting++;
-	pthread_mutex_unlock(&executor->lock);
-	rc = exec->shell ? shell_exec_wait(exec, err) : take_all(exec, err);
+	if (!exec->waited) {
+		pthread_mutex_lock(&executor->lock);
+		exec->waited = true;
+		executor->waiting++;
+		pthread_mutex_unlock(&executor->lock);
+	}
+	if (exec->shell) /* a call is over when it is over */
+		rc = deadline < 0 ? shell_exec_wait(exec, err) : 1;
+	else
+		rc = take_all(exec, deadline, err);
+	if (rc > 0)
+		return 1;
 	if (rc == 0) {
 		*result = exec->result;
 		if (!exec->keep_exit)
@@ -439,4 +453,22 @@ int exec_wait(struct exec *exec, struct exec_result *result, struct error *err)
 	}
 	delist(exec);
 	return rc;
+}
+
+int exec_wait(struct exec *exec, struct exec_result *result, struct error *err)
+{
+	return wait_for_end(exec, -1, result, err);
+}
+
+int exec_wait_briefly(struct exec *exec, int64_t wait_ms, struct exec_result *result,
+		      struct error *err)
+{
+	int rc = wait_for_end(exec, channel_now() + wait_ms, result, err);
+
+	return rc < 0 ? -1 : rc == 0;
+}
+
+void exec_keep_exit(struct exec *exec)
+{
+	exec->keep_exit = true;
 }

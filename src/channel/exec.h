@@ -146,6 +146,15 @@ int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct e
  */
 int exec_wait(struct exec *exec, struct exec_result *result, struct error *err);
 
+/*
+ * The same for commands that may be over in a moment: 1 and the end, or 0 when that takes longer
+ * than wait_ms, or it has begun to talk; exec_wait is still due then. -1 as exec_wait.
+ */
+int exec_wait_briefly(struct exec *exec, int64_t wait_ms, struct exec_result *result,
+		      struct error *err);
+/* As spec.keep_exit; before exec_wait. */
+void exec_keep_exit(struct exec *exec);
+
 /* Ends what keep_exit asked for. An exec or a place that is not there any more is success. */
 int executor_forget(struct executor *executor, const char *place_id, int64_t generation,
 		    const char *exec_id, struct error *err);

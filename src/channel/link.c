@@ -109,12 +109,14 @@ void link_break_locked(struct link *l)
 		shutdown(l->fd, SHUT_RDWR);
 	for (size_t i = 0; i < ARRAY_SIZE(l->streams); i++)
 		for (struct stream *s = l->streams[i]; s; s = s->next)
-			pthread_cond_broadcast(&s->changed);
+			stream_wake_locked(s);
 }
 
 void link_close(struct link *l)
 {
 	pthread_mutex_lock(&l->lock);
+	if (!l->retired)
+		link_flush_locked(l);
 	link_break_locked(l);
 	pthread_mutex_unlock(&l->lock);
 }
@@ -171,7 +173,9 @@ void link_retire(struct link *l)
 	pthread_mutex_lock(&l->lock);
 	link_break_locked(l);
 	l->retired = true;
-	close_fdp(&l->fd);
+	/* A leader still holds the descriptor's number; it closes it when it leaves. */
+	if (!l->leader)
+		close_fdp(&l->fd);
 	pthread_mutex_unlock(&l->lock);
 	if (l->down)
 		l->down(l, l->owner);
@@ -181,10 +185,11 @@ void link_retire(struct link *l)
 
 void link_want_locked(struct link *l)
 {
-	uint32_t events = (l->paused ? 0u : EPOLLIN) | (l->out.len > l->out_pos ? EPOLLOUT : 0u);
+	uint32_t events =
+		(l->paused || l->leader ? 0u : EPOLLIN) | (l->out.len > l->out_pos ? EPOLLOUT : 0u);
 
 	/* A descriptor that is closed may be another link's by now. */
-	if (events == l->wanted || l->retired)
+	if (events == l->wanted || l->retired || l->unwatched)
 		return;
 	l->wanted = events;
 	channel_loop_want(l->loop, l, events);
@@ -260,6 +265,24 @@ int link_tell(struct link *l, enum wire_type type, const void *msg, struct error
 
 	int rc = link_request_locked(l, type, msg, &stream, err);
 
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+int link_tell_later(struct link *l, enum wire_type type, const void *msg, struct error *err)
+{
+	int rc = -1;
+
+	pthread_mutex_lock(&l->lock);
+	/* A lot that waits is a reason to wait no longer, and so is the last number of a stream. */
+	if (l->broken || l->out.len > 0 || l->last_stream >= UINT32_MAX - 1) {
+		uint32_t stream;
+
+		rc = link_request_locked(l, type, msg, &stream, err);
+	} else if (wire_encode(&l->out, l->last_stream + 1, type, msg, err) == 0) {
+		l->last_stream++;
+		rc = 0;
+	}
 	pthread_mutex_unlock(&l->lock);
 	return rc;
 }

@@ -72,6 +72,8 @@ struct stream *link_open(struct link *link, enum wire_type type, const void *msg
 			 struct error *err);
 /* A request whose answer interests nobody. */
 int link_tell(struct link *link, enum wire_type type, const void *msg, struct error *err);
+/* One that may wait until something else is said, at the latest the next ping. */
+int link_tell_later(struct link *link, enum wire_type type, const void *msg, struct error *err);
 /*
  * A request and its answer: every message before the last one, and the last one unless it is
  * ERROR, goes to `each` (may be NULL); -1 from it ends the call. Deadline: channel_now.

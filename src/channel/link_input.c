@@ -1,14 +1,19 @@
 /*
- * What comes in on a link: bytes -> frames -> queues of streams. Runs in the loop's thread; every
- * rule that can be checked before a frame costs memory is checked here.
+ * What comes in on a link: bytes -> frames -> queues of streams. Runs in the loop's thread, or in
+ * that of the only one who waits; every rule that can be checked before a frame costs memory is
+ * checked here.
  */
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include "base/fd.h"
 #include "base/log.h"
 #include "channel/link_parts.h"
+#include "channel/waits.h"
 
 /* No message of a relay or keeper is larger; the largest holds two paths. */
 #define MESSAGE_MAX (16u << 10)
@@ -246,20 +251,117 @@ static bool receive(struct link *l, uint8_t *scratch, size_t size)
 	return true;
 }
 
+/* What the loop is to do about it is left to a leader, if there is one. */
+static bool begin_reading(struct link *l, uint32_t events)
+{
+	pthread_mutex_lock(&l->lock);
+
+	bool ours = !l->leader;
+
+	l->loop_reads = ours;
+	if (!ours && (events & (EPOLLHUP | EPOLLERR)) && !l->unwatched) {
+		/* It would be reported again and again until the leader has seen to it. */
+		l->unwatched = true;
+		channel_loop_unwatch(l->loop, l);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return ours;
+}
+
 bool link_ready(struct link *l, uint32_t events, uint8_t *scratch, size_t size)
 {
-	bool up = true;
+	bool up = true, ours = begin_reading(l, events);
 
-	if (events & EPOLLIN)
+	if (ours && (events & EPOLLIN))
 		up = receive(l, scratch, size);
-	else if (events & (EPOLLHUP | EPOLLERR))
+	else if (ours && (events & (EPOLLHUP | EPOLLERR)))
 		link_close(l);
 	pthread_mutex_lock(&l->lock);
+	l->loop_reads = false;
 	if (events & EPOLLOUT)
 		link_flush_locked(l);
-	up = up && !l->broken;
+	up = (up && !l->broken) || !ours;
 	pthread_mutex_unlock(&l->lock);
 	return up;
+}
+
+/* Leading: a thread that waits reads what it waits for by itself */
+
+#define LEADER_SCRATCH ((size_t)64 << 10)
+
+static int poll_timeout(int64_t deadline)
+{
+	int64_t left;
+
+	if (deadline < 0)
+		return -1;
+	left = deadline - channel_now();
+	return (int)MIN_OF(MAX_OF(left, (int64_t)0), (int64_t)INT_MAX);
+}
+
+static void read_once(struct link *l, int latch, int timeout, uint8_t *scratch)
+{
+	struct pollfd fds[] = {
+		{ .fd = l->fd, .events = POLLIN },
+		{ .fd = latch, .events = POLLIN },
+	};
+
+	if (poll(fds, ARRAY_SIZE(fds), timeout) > 0 && fds[0].revents)
+		receive(l, scratch, LEADER_SCRATCH);
+}
+
+static void leave_locked(struct link *l)
+{
+	l->leader = NULL;
+	if (l->retired) {
+		close_fdp(&l->fd);
+		return;
+	}
+	if (l->unwatched) {
+		l->unwatched = false;
+		l->wanted = EPOLLIN;
+		channel_loop_watch(l->loop, l, EPOLLIN);
+	}
+	link_want_locked(l);
+}
+
+static bool lead_locked(struct link *l, struct stream *s, int latch, int64_t deadline)
+{
+	uint8_t *scratch = xmalloc(LEADER_SCRATCH);
+	int timeout = 0;
+
+	l->leader = s;
+	l->leader_latch = latch;
+	link_want_locked(l);
+	while (!s->head && !s->poked && !s->closed && !l->broken && !l->paused &&
+	       (timeout = poll_timeout(deadline)) != 0) {
+		pthread_mutex_unlock(&l->lock);
+		read_once(l, latch, timeout, scratch);
+		pthread_mutex_lock(&l->lock);
+	}
+	leave_locked(l);
+	free(scratch);
+	return timeout != 0;
+}
+
+bool link_wait_locked(struct link *l, struct stream *s, int64_t deadline)
+{
+	bool in_time;
+	int latch;
+
+	/* Where several wait, the loop serves them all with fewer turns. */
+	if (!l->leader && !l->loop_reads && !l->paused && l->waiting == 0 && !l->retired) {
+		latch = channel_loop_latch_get(l->loop);
+		if (latch >= 0) {
+			in_time = lead_locked(l, s, latch, deadline);
+			channel_loop_latch_put(l->loop, latch);
+			return in_time;
+		}
+	}
+	l->waiting++;
+	in_time = channel_cond_wait(&s->changed, &l->lock, deadline);
+	l->waiting--;
+	return in_time;
 }
 
 bool link_tick(struct link *l, int64_t now, int64_t *next)

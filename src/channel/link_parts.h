@@ -39,7 +39,7 @@ struct link {
 	int64_t ping_ms;
 	void *owner;
 	void (*down)(struct link *, void *);
-	struct buf partial; /* the beginning of a frame; only the loop's thread */
+	struct buf partial; /* the beginning of a frame; only whoever reads */
 
 	pthread_mutex_t lock;
 	struct stream *streams[BUCKETS];
@@ -49,8 +49,17 @@ struct link {
 	uint32_t wanted; /* what epoll was told */
 	size_t queued;
 	bool paused;
-	bool broken;  /* no more traffic */
-	bool retired; /* the descriptor is closed */
+	/*
+	 * Who reads: the loop's thread, or the one thread that waits for something from here and
+	 * so saves a wake-up (link_lead_locked). Never both.
+	 */
+	bool loop_reads;       /* the loop is in the middle of it */
+	struct stream *leader; /* the stream whose waiter reads; NULL: the loop does */
+	int leader_latch;      /* wakes that waiter */
+	unsigned waiting;      /* threads that wait without reading */
+	bool unwatched;        /* taken out of epoll while the leader sees to its end */
+	bool broken;           /* no more traffic */
+	bool retired;          /* the descriptor is closed */
 	bool pinged;
 	bool hostile; /* it broke a rule */
 	enum wire_error_code refusal;
@@ -69,3 +78,10 @@ int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err);
 int link_down_error(const struct link *l, struct error *err);
+/*
+ * Waits for something to happen on the stream, below 0 without end; false when the deadline has
+ * passed. The lock is given up meanwhile.
+ */
+bool link_wait_locked(struct link *l, struct stream *s, int64_t deadline);
+/* Wakes whoever waits on the stream, a leader too: for those who are not reading. */
+void stream_wake_locked(struct stream *s);

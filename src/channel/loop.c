@@ -15,6 +15,7 @@
 #define SCRATCH_SIZE ((size_t)256 << 10)
 /* Deadlines of links that lie close together are met together: fewer wake-ups. */
 #define TICK_MS 250
+#define LATCHES_KEPT 16
 
 struct channel_loop {
 	pthread_t thread;
@@ -24,6 +25,8 @@ struct channel_loop {
 	pthread_mutex_t lock; /* the list */
 	struct link *links;
 	uint8_t *scratch;
+	int latches[LATCHES_KEPT]; /* those nobody uses; under the lock */
+	size_t latch_count;
 };
 
 int64_t channel_now(void)
@@ -125,6 +128,8 @@ static void loop_destroy(struct channel_loop *loop)
 {
 	close_fdp(&loop->epoll_fd);
 	close_fdp(&loop->wake_fd);
+	while (loop->latch_count > 0)
+		close_fdp(&loop->latches[--loop->latch_count]);
 	pthread_mutex_destroy(&loop->lock);
 	free(loop->scratch);
 	free(loop);
@@ -209,4 +214,39 @@ void channel_loop_want(struct channel_loop *loop, struct link *link, uint32_t ev
 	struct epoll_event event = { .events = events, .data.ptr = link };
 
 	epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, link_fd(link), &event);
+}
+
+void channel_loop_unwatch(struct channel_loop *loop, struct link *link)
+{
+	epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, link_fd(link), NULL);
+}
+
+void channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.ptr = link };
+
+	epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, link_fd(link), &event);
+}
+
+int channel_loop_latch_get(struct channel_loop *loop)
+{
+	int latch = -1;
+
+	pthread_mutex_lock(&loop->lock);
+	if (loop->latch_count > 0)
+		latch = loop->latches[--loop->latch_count];
+	pthread_mutex_unlock(&loop->lock);
+	return latch >= 0 ? latch : latch_new(NULL);
+}
+
+void channel_loop_latch_put(struct channel_loop *loop, int latch)
+{
+	latch_clear(latch);
+	pthread_mutex_lock(&loop->lock);
+	if (loop->latch_count < LATCHES_KEPT) {
+		loop->latches[loop->latch_count++] = latch;
+		latch = -1;
+	}
+	pthread_mutex_unlock(&loop->lock);
+	close_fdp(&latch);
 }

@@ -19,6 +19,13 @@ void channel_loop_free(struct channel_loop *loop);
 int channel_loop_add(struct channel_loop *loop, struct link *link, struct error *err);
 /* What epoll shall report for the link besides its end. From any thread. */
 void channel_loop_want(struct channel_loop *loop, struct link *link, uint32_t events);
+/* Out of epoll altogether, and back into it. */
+void channel_loop_unwatch(struct channel_loop *loop, struct link *link);
+void channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t events);
+
+/* A latch for a thread that waits by itself, given back unset; -1: there is none to be had. */
+int channel_loop_latch_get(struct channel_loop *loop);
+void channel_loop_latch_put(struct channel_loop *loop, int latch);
 
 /* CLOCK_BOOTTIME in milliseconds: also what deadlines of this room are given in. */
 int64_t channel_now(void);

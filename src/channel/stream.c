@@ -1,6 +1,7 @@
 /* Streams of a link, for the threads that use them. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include "base/fd.h"
 #include "channel/link_parts.h"
 #include "channel/waits.h"
 
@@ -44,6 +45,13 @@ void stream_unref(struct stream *s)
 	link_unref(l);
 }
 
+void stream_wake_locked(struct stream *s)
+{
+	pthread_cond_broadcast(&s->changed);
+	if (s->link && s->link->leader == s)
+		latch_set(s->link->leader_latch);
+}
+
 static void taken_locked(struct link *l, size_t bytes)
 {
 	l->queued -= bytes;
@@ -82,7 +90,7 @@ void stream_close(struct stream *s)
 	}
 	s->closed = true;
 	left = drain_locked(s);
-	pthread_cond_broadcast(&s->changed);
+	stream_wake_locked(s);
 	pthread_mutex_unlock(&l->lock);
 	items_free(&left);
 	stream_unref(s);
@@ -191,9 +199,11 @@ bool stream_wait_credit(struct stream *s, int64_t deadline)
 	struct link *l = s->link;
 
 	pthread_mutex_lock(&l->lock);
+	l->waiting++;
 	while (s->credit == 0 && !s->closed && !l->broken && !s->deaf)
 		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
 			break;
+	l->waiting--;
 
 	bool ready = s->credit > 0 && !s->closed && !l->broken;
 
@@ -208,7 +218,7 @@ int stream_take(struct stream *s, int64_t deadline, struct item **items)
 
 	pthread_mutex_lock(&l->lock);
 	while (!s->head && !l->broken && !s->poked)
-		if (!channel_cond_wait(&s->changed, &l->lock, deadline))
+		if (!link_wait_locked(l, s, deadline))
 			break;
 	s->poked = false;
 	*items = NULL;
@@ -226,6 +236,6 @@ void stream_poke(struct stream *s)
 {
 	pthread_mutex_lock(&s->link->lock);
 	s->poked = true;
-	pthread_cond_broadcast(&s->changed);
+	stream_wake_locked(s);
 	pthread_mutex_unlock(&s->link->lock);
 }

@@ -12,6 +12,7 @@
 #include "relay/session.h"
 
 #define STRETCH_MAX (64u << 10)
+#define LITTLE 4096
 #define HELD_RETRY_MS 1000
 #define PIPE_DEFAULT (64u << 10)
 #define PIPE_ENLARGED (512 << 10)
@@ -77,6 +78,7 @@ static void outlet_ready(struct watch *watch, uint32_t events)
 	struct relay *relay = exec->relay;
 	_cleanup_error_ struct error err = { 0 };
 	size_t room = MIN_OF(ring_room(&exec->ring), RELAY_SCRATCH);
+	uint8_t little[LITTLE], *data = little;
 	ssize_t n;
 
 	(void)events;
@@ -84,9 +86,15 @@ static void outlet_ready(struct watch *watch, uint32_t events)
 		pause_outlets(exec);
 		return;
 	}
-	if (!relay->scratch)
-		relay->scratch = xmalloc(RELAY_SCRATCH);
-	n = read(o->fd, relay->scratch, room);
+	/* Most commands say little, many nothing: memory is for those that have said more. */
+	if (exec->ring.end > 0) {
+		if (!relay->scratch)
+			relay->scratch = xmalloc(RELAY_SCRATCH);
+		data = relay->scratch;
+	} else {
+		room = MIN_OF(room, sizeof(little));
+	}
+	n = read(o->fd, data, room);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	/* A terminal whose other end is closed by all says EIO. */
@@ -95,9 +103,9 @@ static void outlet_ready(struct watch *watch, uint32_t events)
 		exec_advance(exec);
 		return;
 	}
-	if (ring_append(&exec->ring, o->channel, relay->scratch, (size_t)n, &err) < 0) {
+	if (ring_append(&exec->ring, o->channel, data, (size_t)n, &err) < 0) {
 		log_warn("exec %s: %s", exec->id_text, err.message);
-		hold(exec, o->channel, relay->scratch, (size_t)n);
+		hold(exec, o->channel, data, (size_t)n);
 		return;
 	}
 	/* A flood is worth fewer and larger turns; a command that says little never pays for it. */

@@ -13,6 +13,7 @@
 #include "wire/place.h"
 
 #define PENDING_MAX 8
+#define LINGER_MS 2
 #define BACKLOG_LISTEN 16
 /* Strangers can connect as often as they like; the log tells only of so many. */
 #define REFUSALS_LOGGED 100
@@ -24,6 +25,7 @@ static void session_free(struct session *s)
 	loop_unwatch(&relay->loop, &s->watch);
 	loop_disarm(&relay->loop, &s->timer);
 	loop_disarm(&relay->loop, &s->end);
+	loop_disarm(&relay->loop, &s->linger);
 	for (struct session **p = &relay->pending; *p; p = &(*p)->next) {
 		if (*p == s) {
 			*p = s->next;
@@ -60,12 +62,28 @@ bool session_has_room(const struct session *s)
 	return !s->broken && conn_backlog(&s->conn) < SESSION_BACKLOG;
 }
 
+static void linger_due(struct timer *timer)
+{
+	session_flush(container_of(timer, struct session, linger));
+}
+
+void session_linger(struct session *s)
+{
+	s->linger.due = linger_due;
+	s->lingering = conn_backlog(&s->conn);
+	loop_arm(&s->relay->loop, &s->linger, LINGER_MS);
+}
+
 void session_flush(struct session *s)
 {
 	uint32_t events;
 
 	if (s->broken)
 		return;
+	/* Nothing has been added to what may wait. */
+	if (s->linger.at != 0 && conn_backlog(&s->conn) == s->lingering)
+		return;
+	loop_disarm(&s->relay->loop, &s->linger);
 	if (conn_flush(&s->conn) < 0) {
 		session_break(s);
 		return;

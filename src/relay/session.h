@@ -18,12 +18,14 @@ struct session {
 	struct session *next; /* among the pending */
 	struct conn conn;
 	struct watch watch;
-	struct timer timer; /* hello deadline, then ping and silence */
-	struct timer end;   /* closing waits for a moment when nobody holds the session */
+	struct timer timer;  /* hello deadline, then ping and silence */
+	struct timer end;    /* closing waits for a moment when nobody holds the session */
+	struct timer linger; /* armed while what is to be said can wait for more */
 	enum session_step step;
 	struct hello hello;
 	uint32_t highest_stream;
 	int64_t heard_ms;
+	size_t lingering; /* how much of it waits */
 	bool pinged;
 	bool broken; /* to be closed; nothing is read or sent any more */
 	struct file_stream *files;
@@ -44,6 +46,11 @@ void session_reject(struct session *s, enum wire_error_code code, const char *fm
 bool session_has_room(const struct session *s);
 /* Sends what the socket takes now; the rest follows by itself. */
 void session_flush(struct session *s);
+/*
+ * What was said so far may wait a moment for what comes next: most commands end as soon as they
+ * have begun, and then one message tells both.
+ */
+void session_linger(struct session *s);
 /* Fills the room in the connection with waiting output and file content, fairly. */
 void session_pump(struct session *s);
 void session_close_all(struct relay *relay);

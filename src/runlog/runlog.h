@@ -32,6 +32,14 @@ void runlog_store_close(struct runlog_store *store);
  * most 200 bytes (ERR_BAD_PATH). ERR_CONFLICT while another writer has it. */
 int runlog_open(struct runlog_store *store, const char *name, struct runlog **log,
 		struct error *err);
+/*
+ * The same, but a log that is new comes to exist only with its first byte, or with runlog_make:
+ * most commands say nothing, and files that nobody will read cost more than the command. Until then
+ * readers find no such log.
+ */
+int runlog_open_later(struct runlog_store *store, const char *name, struct runlog **log,
+		      struct error *err);
+int runlog_make(struct runlog *log, struct error *err);
 int runlog_append(struct runlog *log, enum runlog_stream stream, const void *data, size_t len,
 		  int64_t now_ms, struct error *err);
 int64_t runlog_end(const struct runlog *log); /* bytes so far, kept or not */

@@ -67,7 +67,7 @@ static void log_free(struct runlog *log)
 	free(log);
 }
 
-static int open_files(struct runlog *log, struct error *err)
+static int make_files(struct runlog *log, struct error *err)
 {
 	struct runlog_store *store = log->topic->store;
 	const char *name = log->topic->name;
@@ -78,8 +78,27 @@ static int open_files(struct runlog *log, struct error *err)
 	return recover(log, err);
 }
 
-int runlog_open(struct runlog_store *store, const char *name, struct runlog **out,
-		struct error *err)
+/* Only what is there already, be it the data of a log that never got its index. */
+static int find_files(struct runlog *log, struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+	_cleanup_close_ int fd = -1;
+
+	if (log_file_open(log->topic->store, log->topic->name, LOG_DATA, O_RDONLY, &fd, &why) < 0 &&
+	    why.code == ERR_NOT_FOUND)
+		return 0;
+	return make_files(log, err);
+}
+
+static bool is_made(const struct runlog *log)
+{
+	return log->index_fd >= 0;
+}
+
+typedef int open_files_fn(struct runlog *log, struct error *err);
+
+static int open_log(struct runlog_store *store, const char *name, open_files_fn *open_files,
+		    struct runlog **out, struct error *err)
 {
 	*out = NULL;
 	if (log_name_check(name, err) < 0)
@@ -104,6 +123,28 @@ int runlog_open(struct runlog_store *store, const char *name, struct runlog **ou
 	topic_set_live(topic, true);
 	*out = log;
 	return 0;
+}
+
+int runlog_open(struct runlog_store *store, const char *name, struct runlog **out,
+		struct error *err)
+{
+	return open_log(store, name, make_files, out, err);
+}
+
+int runlog_open_later(struct runlog_store *store, const char *name, struct runlog **out,
+		      struct error *err)
+{
+	return open_log(store, name, find_files, out, err);
+}
+
+int runlog_make(struct runlog *log, struct error *err)
+{
+	pthread_mutex_lock(&log->lock);
+
+	int rc = is_made(log) ? 0 : make_files(log, err);
+
+	pthread_mutex_unlock(&log->lock);
+	return rc;
 }
 
 static int write_record(struct runlog *log, const struct record *record, struct error *err)
@@ -199,6 +240,8 @@ static int append_locked(struct runlog *log, enum runlog_stream stream, const vo
 {
 	int64_t fits = room_for(log, len);
 
+	if (!is_made(log) && make_files(log, err) < 0)
+		return -1;
 	if (fits > 0 && keep(log, stream, data, fits, now_ms, err) < 0)
 		return -1;
 	if (fits < len && drop(log, stream, len - fits, now_ms, err) < 0)
@@ -250,11 +293,13 @@ int runlog_sync(struct runlog *log, struct error *err)
 {
 	pthread_mutex_lock(&log->lock);
 
-	int rc = fdatasync(log->data_fd) < 0 || fdatasync(log->index_fd) < 0 ? -1 : 0;
+	int rc = 0;
 
+	if (is_made(log))
+		rc = fdatasync(log->data_fd) < 0 || fdatasync(log->index_fd) < 0 ? -1 : 0;
 	if (rc < 0)
 		error_errno(err, errno, "sync log %s", log->topic->name);
-	else if (!log->names_synced)
+	else if (is_made(log) && !log->names_synced)
 		rc = sync_names(log, err);
 	pthread_mutex_unlock(&log->lock);
 	return rc;
