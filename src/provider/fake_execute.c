@@ -231,7 +231,10 @@ static void finish(struct running *r)
 	int status = 0;
 
 	/* Before it is reaped: until then its number is nobody else's. */
-	kill_all(r);
+	kill(-r->pid, SIGKILL);
+	/* Looking for strays costs more than most commands: only where it was ended by force. */
+	if (r->asked_to_leave)
+		fake_end_marked(r->mark, TERM_MS, NULL);
 	while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (WIFEXITED(status))

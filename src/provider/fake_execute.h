@@ -1,7 +1,8 @@
 /*
  * One-shot commands of the fake provider: what a cloud's "execute" does, done on this host. The
- * command leads a session of its own; when its time is over, nobody wants it any more or it has
- * ended, everything of its session and everything that carries its mark is killed.
+ * command leads a process group of its own, which ends with it. When its time is over or nobody
+ * wants it any more, everything that carries its mark is killed as well; what a command leaves
+ * behind in another session otherwise ends with the place.
  */
 #pragma once
 
