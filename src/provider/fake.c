@@ -18,7 +18,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/hash.h"
@@ -163,15 +162,6 @@ static char *workspace_path(const struct fake *fake, const char *ref)
 	return path_join(fake->path, dir);
 }
 
-static bool directory_exists(const struct fake *fake, const char *ref)
-{
-	char dir[PLACE_DIR_SIZE];
-	struct stat st;
-
-	place_dir(ref, "/workspace", dir);
-	return fstatat(fake->dirfd, dir, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int begin(struct fake *fake, enum fake_operation operation, const json_t *config,
 		 const char *scope, int64_t deadline_ms, struct fake_call *call, struct error *err)
 {
@@ -188,12 +178,14 @@ static int begin(struct fake *fake, enum fake_operation operation, const json_t 
 
 /* For operations that know a place only by its name. */
 static int begin_for(struct fake *fake, enum fake_operation operation, const json_t *config,
-		     const char *ref, struct fake_call *call, struct error *err)
+		     const char *ref, int64_t deadline_ms, struct fake_call *call,
+		     struct error *err)
 {
 	_cleanup_json_ json_t *place = fake_journal_get(fake->journal, ref);
 	const char *environment = json_str(place, "environmentId");
 
-	if (begin(fake, operation, config, environment ? environment : ref, 0, call, err) < 0)
+	if (begin(fake, operation, config, environment ? environment : ref, deadline_ms, call,
+		  err) < 0)
 		return -1;
 	return call->fail ? fake_call_refuse(call, err) : 0;
 }
@@ -248,14 +240,6 @@ static char *fake_ref(const struct provider_request *request)
 	return xasprintf("sandbox://" KEY "/%s/%s", run, request->lease_id);
 }
 
-static int make_directory(struct fake *fake, const char *ref, struct error *err)
-{
-	char dir[PLACE_DIR_SIZE];
-
-	place_dir(ref, "/workspace", dir);
-	return dir_make(fake->dirfd, dir, 0700, err);
-}
-
 static int make_place(struct fake *fake, const char *ref, const struct provider_request *request,
 		      struct error *err)
 {
@@ -270,7 +254,7 @@ static int make_place(struct fake *fake, const char *ref, const struct provider_
 		if (has_relay(known) != has_relay(request->config))
 			return error_set(err, ERR_CONFLICT, "%s exists %s a relay", ref,
 					 has_relay(known) ? "with" : "without");
-		return make_directory(fake, ref, err);
+		return 0;
 	}
 	place = json_object();
 	json_put_str(place, "environmentId", request->environment_id);
@@ -289,10 +273,9 @@ static int make_place(struct fake *fake, const char *ref, const struct provider_
 		json_put_new(faults, "inventory", json_deep_copy(inventory));
 		json_put_new(place, "faults", faults);
 	}
-	if (fake_journal_add(fake->journal, ref, place, err) < 0 ||
-	    FAULT_HERE("fake.acquire.listed", err) < 0)
+	if (fake_journal_add(fake->journal, ref, place, err) < 0)
 		return -1;
-	return make_directory(fake, ref, err);
+	return FAULT_HERE("fake.acquire.listed", err);
 }
 
 /* "BERTH_FAKE_PLACE=<hash>": in the environment of everything that one-shot calls start there. */
@@ -373,7 +356,7 @@ static int fake_resume(struct provider_host *host, const struct provider_request
 
 	_cleanup_json_ json_t *place = fake_journal_get(fake->journal, ref);
 
-	if (!place || !directory_exists(fake, ref))
+	if (!place)
 		return 0;
 	grant(fake, request->config, ref, out);
 	json_put_bool(out->metadata, "resumedLease", true);
@@ -387,7 +370,7 @@ static int fake_release(struct provider_host *host, const json_t *config, const 
 	struct fake_call call;
 
 	(void)status; /* how a run ended is all the same to a directory */
-	if (!fake || begin_for(fake, FAKE_RELEASE, config, ref, &call, err) < 0)
+	if (!fake || begin_for(fake, FAKE_RELEASE, config, ref, 0, &call, err) < 0)
 		return -1;
 	if (call.lose || !is_reusable(config)) {
 		if (remove_place(fake, ref, err) < 0 ||
@@ -403,7 +386,7 @@ static int fake_destroy(struct provider_host *host, const json_t *config, const 
 	struct fake *fake = fake_of(host, err);
 	struct fake_call call;
 
-	if (!fake || begin_for(fake, FAKE_DESTROY, config, ref, &call, err) < 0)
+	if (!fake || begin_for(fake, FAKE_DESTROY, config, ref, 0, &call, err) < 0)
 		return -1;
 	if (remove_place(fake, ref, err) < 0 || (call.twice && remove_place(fake, ref, err) < 0))
 		return -1;
@@ -469,22 +452,31 @@ static json_t *fake_config_from_metadata(const json_t *metadata)
 	return description(metadata);
 }
 
+/* With the first command: most places that only a test holds for a moment never need one. */
+static int make_directory(struct fake *fake, const char *ref, struct error *err)
+{
+	char dir[PLACE_DIR_SIZE];
+
+	place_dir(ref, "/workspace", dir);
+	return dir_make(fake->dirfd, dir, 0700, err);
+}
+
 /* For an operation that runs a command: under its plan, while the place is there. */
 static int begin_command(struct fake *fake, const json_t *config, const char *ref,
-			 struct error *err)
+			 int64_t deadline_ms, struct error *err)
 {
 	struct fake_call call;
 
-	if (begin_for(fake, FAKE_EXECUTE, config, ref, &call, err) < 0)
+	if (begin_for(fake, FAKE_EXECUTE, config, ref, deadline_ms, &call, err) < 0)
 		return -1;
 	if (call.lose && remove_place(fake, ref, err) < 0)
 		return -1;
 
 	_cleanup_json_ json_t *place = fake_journal_get(fake->journal, ref);
 
-	if (!place || !directory_exists(fake, ref))
+	if (!place)
 		return error_set(err, ERR_LEASE_LOST, "%s does not exist any more", ref);
-	return 0;
+	return make_directory(fake, ref, err);
 }
 
 static int fake_execute(struct provider_host *host, const json_t *config, const char *ref,
@@ -496,7 +488,7 @@ static int fake_execute(struct provider_host *host, const json_t *config, const 
 	_cleanup_free_ char *mark = mark_of(ref);
 
 	(void)metadata;
-	if (!fake || begin_command(fake, config, ref, err) < 0)
+	if (!fake || begin_command(fake, config, ref, call->timeout_ms, err) < 0)
 		return -1;
 	return fake_run(call, workspace, mark, result, err);
 }
@@ -511,7 +503,7 @@ static int fake_start(struct provider_host *host, const json_t *config, const ch
 
 	(void)metadata; /* remoteCwd in it says what the name says already */
 	/* Without a relay it begins only with the call to fake_execute. */
-	if (!fake || (has_relay(config) && begin_command(fake, config, ref, err) < 0))
+	if (!fake || (has_relay(config) && begin_command(fake, config, ref, 0, err) < 0))
 		return -1;
 	if (!there.cwd)
 		there.cwd = workspace;
