@@ -396,7 +396,8 @@ static int settled_locked(struct open_place *p, int64_t deadline, struct link **
 			*out = link_ref(p->link);
 			return 1;
 		}
-		if (!p->connecting)
+		/* One that is down is connected anew after link_down has judged why it is. */
+		if (!p->connecting && !p->link)
 			return 0;
 		if (!channel_cond_wait(&p->changed, &p->lock, deadline))
 			return error_set(err, ERR_TIMEOUT, "the place's relay does not answer");
