@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -84,9 +85,9 @@ ON_BORROWED_STACK static int child_user(const struct launch *l)
 }
 
 /* When memory runs out the payload goes before the relay. Not allowed everywhere: a wish. */
-ON_BORROWED_STACK static void child_prefer_oom(void)
+ON_BORROWED_STACK static void prefer_oom(const char *path)
 {
-	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return;
@@ -102,7 +103,7 @@ ON_BORROWED_STACK static int child_run(void *arg)
 	int saved = ENOENT;
 
 	if (l->confine)
-		child_prefer_oom();
+		prefer_oom("/proc/self/oom_score_adj");
 	/* The root's descriptor is closed with the others, so the base of cwd is entered first. */
 	if (fchdir(l->root_fd) < 0)
 		return child_fail(l, STEP_CWD);
@@ -196,6 +197,7 @@ bool launch_knows_cgroups(void)
 
 int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
 {
+	char oom_path[48];
 	long result;
 
 	l->failed_step = STEP_NONE;
@@ -226,6 +228,14 @@ int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
 		while (waitpid((pid_t)result, NULL, 0) < 0 && errno == EINTR)
 			;
 		return -1;
+	}
+	/*
+	 * Before it is the program it shares the relay's memory, and with it the protection that
+	 * keeps an ordinary user's process from its own files in /proc.
+	 */
+	if (!l->confine) {
+		snprintf(oom_path, sizeof(oom_path), "/proc/%ld/oom_score_adj", result);
+		prefer_oom(oom_path);
 	}
 	*pid = (pid_t)result;
 	return 0;

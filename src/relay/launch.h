@@ -1,7 +1,8 @@
 /*
  * Starting one program with everything about it decided beforehand. The child is made the way vfork
  * does it, sharing memory until it has become the program: no page tables are copied, and a failure
- * on the way is simply written into the struct. The child makes system calls and nothing else.
+ * on the way is simply written into the struct. The child makes system calls and nothing else. It
+ * is the first to go when memory runs out.
  */
 #pragma once
 
@@ -30,7 +31,7 @@ struct launch {
 	int stdin_fd, stdout_fd, stderr_fd; /* all above 2 */
 	bool terminal;           /* stdin_fd is a PTY's end: becomes the controlling terminal */
 	const struct user *user; /* NULL: stay who we are */
-	bool confine; /* no new privileges, empty bounding set, first to go when memory runs out */
+	bool confine;            /* no new privileges, empty bounding set */
 	const struct launch_limit *limits;
 	size_t limit_count;
 	/* Filled by the child. */
