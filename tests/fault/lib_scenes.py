@@ -149,6 +149,17 @@ def run_in_place(w):
                       agentId=agent["id"]))
 
 
+def run_bare(w):
+    """A place without a relay, twice the same: a run, then a command and a file by hand."""
+    bare = w.environment("bare", relay=False, reuseLease=True)
+    w.await_run(w.run("sh", "-c", "echo bare", environmentId=bare))
+    held = w.lease(bare)
+    w.exec(held, "sh", "-c", "echo x >file", key="e2")
+    if held:
+        w.call("GET", f"/api/environment-leases/{held['id']}/files/list?path=.")
+    w.release(held)
+
+
 def fail_and_retry(w):
     failed = w.run("false")
     w.await_run(failed)
@@ -310,6 +321,18 @@ def leave_work(w):
     w.await_running(2)
 
 
+def leave_bare(w):
+    """Commands that no relay holds: they outlive their server, and nobody will hear of them."""
+    bare = w.environment("bare", relay=False)
+    w.run("sleep", "600", environmentId=bare)
+    held = w.lease(bare)
+    if held:
+        w.call("POST", f"/api/environment-leases/{held['id']}/exec?detach=1",
+               {"command": ["sleep", "600"], "generation": held["generation"],
+                "env": {"CANARY": w.server.data}})
+    w.await_running(1)
+
+
 def leave_queue(w):
     """Beside it a run that waits for what an operator holds."""
     leave_work(w)
@@ -389,7 +412,7 @@ class Scene:
 
 
 SCENES = [Scene(act) for act in (
-    records, beats, run_here, run_much, run_in_place, fail_and_retry, cancel_and_time_out,
+    records, beats, run_here, run_much, run_in_place, run_bare, fail_and_retry, cancel_and_time_out,
     wait_in_queue, lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
     stubborn_release, archive, vanish, unexplained, upkeep)] + [
     Scene(run_here, hold, without_local_environment, name="run_without_local"),
@@ -409,6 +432,7 @@ SCENES = [Scene(act) for act in (
     Scene(rest, hold_here, reboot, name="rebooted"),
     Scene(rest, leave_queue, other_node, name="dead_node"),
     Scene(take_up, leave_work, name="crash"),
+    Scene(rest, leave_bare, name="crash_without_relays"),
     Scene(take_up, leave_work, without_relays, name="crash_with_relays"),
     Scene(rest, run_here, name="begin_interrupted", before_faults="channel.exec_start.before:kill"),
     Scene(rest, end_while_down, say_go, name="ended_while_down"),
