@@ -82,8 +82,7 @@ struct open_place *place_file_reach(const struct place_ref *ref, int64_t deadlin
 
 struct open_place *place_file_shell(const struct place_ref *ref)
 {
-	struct open_place *place =
-		place_admit(ref->executor, ref->place_id, ref->generation, NULL);
+	struct open_place *place = place_admit(ref->executor, ref->place_id, ref->generation, NULL);
 
 	if (!place || place_is_shell(place))
 		return place;

@@ -207,7 +207,7 @@ static void fill_grant(const struct place_request *request, const struct provide
 	out->expires_at = lease->expires_at;
 	/* Where nothing of ours is in the place, nothing there refuses an earlier holder. */
 	out->fencing = lease->no_relay && provider->fencing == FENCING_PLACE ? FENCING_SERVER
-									      : provider->fencing;
+									     : provider->fencing;
 	out->discoverable = provider->discoverable;
 }
 
