@@ -275,6 +275,9 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 	};
 	int rc;
 
+	/* A provider may leave its directory to the first who needs it. */
+	if (p->root && dir_make(AT_FDCWD, p->root, 0700, err) < 0)
+		return NOT_YET;
 	if (p->fresh && keeper_destroy(keeper, p->id, deadline, err) < 0)
 		return NOT_YET;
 	p->fresh = false;

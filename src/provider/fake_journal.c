@@ -18,7 +18,7 @@
 #define COMPACT_BYTES (1 << 20)
 #define COMPACT_FACTOR 4
 
-/* An append whose fsync is still to come; lives on the stack of the thread that waits for it. */
+/* An append whose fsync is still to come; belongs to the thread that waits for it. */
 struct append {
 	struct append *next;
 	json_t *record;
@@ -249,6 +249,8 @@ static void settle(struct fake_journal *j, int64_t target, int failure)
 /* One thread syncs for everybody who has written by then; those who come meanwhile are next. */
 static void wait_until_settled(struct fake_journal *j, struct append *a)
 {
+	a->next = j->waiting;
+	j->waiting = a;
 	while (!a->settled) {
 		if (j->syncing) {
 			pthread_cond_wait(&j->settled, &j->lock);
@@ -268,11 +270,10 @@ static void wait_until_settled(struct fake_journal *j, struct append *a)
 	}
 }
 
-/* With the lock held. */
-static int append(struct fake_journal *j, json_t *record, struct error *err)
+/* With the lock held, these too. */
+static int write_line(struct fake_journal *j, const json_t *record, struct error *err)
 {
 	_cleanup_buf_ struct buf line = { 0 };
-	struct append a = { .record = record };
 
 	put_line(&line, record);
 	if (j->written + (int64_t)line.len > (int64_t)JOURNAL_MAX)
@@ -281,11 +282,21 @@ static int append(struct fake_journal *j, json_t *record, struct error *err)
 	if (fd_pwrite_all(j->fd, line.data, line.len, (off_t)j->written, err) < 0)
 		return error_wrap(err, "fake provider's journal");
 	j->written += (int64_t)line.len;
-	a.end = j->written;
-	a.next = j->waiting;
-	j->waiting = &a;
-	wait_until_settled(j, &a);
-	return a.failure ? error_errno(err, a.failure, "fsync of the fake provider's journal") : 0;
+	return 0;
+}
+
+static int append(struct fake_journal *j, json_t *record, struct error *err)
+{
+	_cleanup_free_ struct append *a = NULL;
+
+	if (write_line(j, record, err) < 0)
+		return -1;
+	a = xcalloc(1, sizeof(*a));
+	a->record = record;
+	a->end = j->written;
+	wait_until_settled(j, a);
+	return a->failure ? error_errno(err, a->failure, "fsync of the fake provider's journal")
+			  : 0;
 }
 
 int fake_journal_add(struct fake_journal *j, const char *ref, json_t *place, struct error *err)
@@ -311,8 +322,10 @@ int fake_journal_remove(struct fake_journal *j, const char *ref, struct error *e
 	json_put_str(record, "ref", ref);
 	pthread_mutex_lock(&j->lock);
 
-	int r = json_object_get(j->places, ref) ? append(j, record, err) : 0;
+	int r = json_object_get(j->places, ref) ? write_line(j, record, err) : 0;
 
+	if (r == 0)
+		apply(j, record);
 	pthread_mutex_unlock(&j->lock);
 	return r;
 }

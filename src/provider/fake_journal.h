@@ -1,6 +1,8 @@
 /*
  * What the fake provider knows to exist, kept outside the database as a cloud would keep it: one
- * line of JSON per change in `journal.jsonl`, each on disk before the call that made it returns.
+ * line of JSON per change in `journal.jsonl`. What comes to exist is on disk before the call that
+ * made it returns; what ceases to need not be: after a power cut it is listed once more, found to
+ * be nobody's, and removed again.
  *
  *     {"op":"acquire","ref":"sandbox://fake/...","place":{...}}
  *     {"op":"destroy","ref":"sandbox://fake/..."}
@@ -19,8 +21,7 @@ struct fake_journal;
 int fake_journal_open(int dirfd, struct fake_journal **journal, struct error *err);
 void fake_journal_free(struct fake_journal *journal);
 
-/* Durable when they return 0; on error nothing has changed. `place` is shared and not to be
- * changed. */
+/* On error nothing has changed. `place` is shared and not to be changed. */
 int fake_journal_add(struct fake_journal *journal, const char *ref, json_t *place,
 		     struct error *err);
 int fake_journal_remove(struct fake_journal *journal, const char *ref, struct error *err);

@@ -199,6 +199,7 @@ static void RT_11_release_goes_by_what_is_recorded_on_the_place(void **state)
 	/* The config on the place says nothing of use; its metadata does. */
 	struct place place = place_of(DRIVER_SANDBOX, &grant, today);
 
+	assert_int_equal(dir_make(AT_FDCWD, cwd, 0700, NULL), 0);
 	assert_int_equal(driver_release(&f->drivers, &place, "released", NULL), 0);
 	assert_true(path_exists(cwd));
 	/* Neither does: the provider and the name still end it. */
