@@ -38,15 +38,16 @@ struct open_place {
 
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t changed;
-	struct link *link; /* NULL: none; may be down */
-	bool connecting;   /* one thread is at it */
-	bool made;         /* there is, or was, a relay for this holding */
-	bool fresh;        /* what an earlier holder left must be ended first */
-	bool gone;         /* the relay is dead: nothing will come of this holding any more */
-	bool superseded;   /* another server has adopted it */
-	int strikes;       /* links that ended because the relay broke a rule */
-	int stopped;       /* enum exec_reason, or NOT_STOPPED */
-	unsigned calls;    /* one-shot calls that are under way */
+	struct link *link;   /* NULL: none; may be down */
+	bool connecting;     /* one thread is at it */
+	bool made;           /* there is, or was, a relay for this holding */
+	bool fresh;          /* what an earlier holder left must be ended first */
+	bool gone;           /* the relay is dead: nothing will come of this holding any more */
+	bool superseded;     /* another server has adopted it */
+	int strikes;         /* links that ended because the relay broke a rule */
+	int stopped;         /* enum exec_reason, or NOT_STOPPED */
+	unsigned calls;      /* one-shot calls that are under way */
+	int64_t calls_until; /* when the last of all of them is over by its timeout */
 	/* The mender's, under the executor's lock. */
 	bool to_mend;
 	int64_t mend_at;

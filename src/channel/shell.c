@@ -69,7 +69,7 @@ bool executor_place_is_loose(struct executor *executor, const char *place_id)
 	return found;
 }
 
-static int enter(struct open_place *place, struct error *err)
+static int enter(struct open_place *place, int64_t until, struct error *err)
 {
 	int rc = 0;
 
@@ -78,8 +78,10 @@ static int enter(struct open_place *place, struct error *err)
 		rc = error_set(err, ERR_LEASE_LOST, "the place was stopped");
 	else if (atomic_load(&place->executor->detached))
 		rc = error_set(err, ERR_UNAVAILABLE, "the server is going");
-	else
+	else {
 		place->calls++;
+		place->calls_until = MAX_OF(place->calls_until, until);
+	}
 	pthread_mutex_unlock(&place->lock);
 	return rc;
 }
@@ -100,7 +102,7 @@ int shell_call(struct open_place *place, const struct one_shot_call *call,
 	int rc;
 
 	one_shot_result_clear(result);
-	if (enter(place, err) < 0)
+	if (enter(place, until, err) < 0)
 		return -1;
 	rc = place->one_shot.call(place->one_shot.arg, call, result, &why);
 	if (rc < 0 ? why.code == ERR_TIMEOUT : result->may_run)
@@ -114,6 +116,7 @@ int shell_call(struct open_place *place, const struct one_shot_call *call,
 
 int shell_stop(struct open_place *place, int64_t deadline, struct error *err)
 {
+	int64_t until;
 	int rc = 0;
 
 	latch_set(place->stop_fd);
@@ -122,7 +125,11 @@ int shell_stop(struct open_place *place, int64_t deadline, struct error *err)
 		if (!channel_cond_wait(&place->changed, &place->lock, deadline))
 			rc = error_set(err, ERR_TIMEOUT,
 				       "a command of the place does not come to its end");
+	until = place->calls_until;
 	pthread_mutex_unlock(&place->lock);
+	/* Whoever tries again finds no open place and nothing to wait for: this tells them. */
+	if (rc < 0)
+		note_loose(place, until);
 	return rc;
 }
 

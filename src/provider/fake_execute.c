@@ -203,7 +203,8 @@ static void look_after(struct running *r)
 			[OUT] = { r->fds[OUT], POLLIN, 0 },
 			[ERR] = { r->fds[ERR], POLLIN, 0 },
 			[PROCESS] = { r->ended ? -1 : r->pidfd, POLLIN, 0 },
-			[CANCEL] = { r->asked_to_leave ? -1 : r->call->cancel_fd, POLLIN, 0 },
+			[CANCEL] = { r->asked_to_leave || r->ended ? -1 : r->call->cancel_fd,
+				     POLLIN, 0 },
 		};
 
 		if (poll(p, ALL, time_left(r)) < 0 && errno != EINTR)

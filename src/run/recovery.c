@@ -157,7 +157,8 @@ static int give_up(struct runs *runs, const struct run *run, struct error *err)
 
 	if (ended < 0 || release_leases(runs, run, err) < 0)
 		return -1;
-	log_warn("run %s was lost with its relay", run->id);
+	log_warn("run %s was lost %s", run->id,
+		 run->process_pid < 0 ? "in a place without a relay" : "with its relay");
 	if (ended == 0 || run->cancel_requested_at > 0 || run->process_pid == 0 ||
 	    run->process_loss_retry_count > 0)
 		return 0;

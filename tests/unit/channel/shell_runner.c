@@ -409,6 +409,40 @@ static void a_command_that_cannot_be_ended_makes_the_place_loose_until_its_timeo
 	wait_until(!executor_place_is_loose(s->t->executor, SHELL_PLACE));
 }
 
+static atomic_bool may_return;
+
+static int heed_nobody(void *arg, const struct one_shot_call *call, struct one_shot_result *result,
+		       struct error *err)
+{
+	(void)arg;
+	(void)call;
+	(void)err;
+	wait_until(may_return);
+	result->exit_code = 0;
+	return 0;
+}
+
+static void a_call_that_does_not_return_is_no_end_of_the_holding(void **state)
+{
+	struct shell *s = *state;
+	struct error err = { 0 };
+	struct going g;
+
+	s->instead = heed_nobody;
+	may_return = false;
+	prepare_there(s, &g, COMMAND((char *)"endless"));
+	start_in_thread(s->t, &g);
+	wait_until(s->calls == 1);
+	assert_int_equal(
+		executor_stop_place(s->t->executor, SHELL_PLACE, EXEC_LEASE_LOST, 50, &err), -1);
+	assert_int_equal(err.code, ERR_TIMEOUT);
+	/* Trying again cannot know better, but the place is not for others. */
+	assert_true(executor_place_is_loose(s->t->executor, SHELL_PLACE));
+	may_return = true;
+	join(&g);
+	assert_int_equal(g.result.exit_code, 0);
+}
+
 static int answer_nothing(void *arg, const struct one_shot_call *call,
 			  struct one_shot_result *result, struct error *err)
 {
@@ -879,6 +913,7 @@ int main(void)
 		with_shell(a_server_that_goes_takes_its_calls_along),
 		with_shell(what_it_lacks_is_refused_by_name),
 		with_shell(a_command_that_cannot_be_ended_makes_the_place_loose_until_its_timeout),
+		with_shell(a_call_that_does_not_return_is_no_end_of_the_holding),
 		with_shell(calls_that_fail_end_the_command_and_nothing_hangs),
 		with_shell(contents_come_back_as_they_went),
 		with_shell(no_name_is_too_odd),
