@@ -1,8 +1,10 @@
 #include "relay/shim.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -14,10 +16,12 @@
 
 #define KILL_WAIT_MS 10000
 #define KILL_ROUND_MS 2
+#define CHILDREN_LOOKS 64
 
 struct shim {
 	int fd;
 	int signal_fd;
+	int children_fd; /* list of its children; -1 where the kernel has none */
 	pid_t main_pid;
 	bool main_ended;
 	bool awaiting; /* ends when nothing is left below it */
@@ -54,6 +58,29 @@ static bool reap_children(struct shim *shim)
 	return pid < 0 && errno == ECHILD;
 }
 
+/*
+ * Orphans become children of the shim at once. A process that does nothing but fork and leave is
+ * gone before a look at all of /proc is over; here its next self is met in the time of one fork.
+ */
+static void kill_children(struct shim *shim)
+{
+	char text[4096];
+
+	for (int i = 0; i < CHILDREN_LOOKS; i++) {
+		ssize_t n = pread(shim->children_fd, text, sizeof(text) - 1, 0);
+		char *p = text;
+		long pid;
+
+		if (n <= 0)
+			return;
+		text[n] = 0;
+		/* Ours and not reaped here, so the number cannot be another's; a cut-off one may
+		 * be. */
+		while ((pid = strtol(p, &p, 10)) > 0 && *p == ' ')
+			kill((pid_t)pid, SIGKILL);
+	}
+}
+
 /* Everything below, again and again: what is born while we look is met in the next round. */
 static void kill_everything(struct shim *shim)
 {
@@ -63,6 +90,7 @@ static void kill_everything(struct shim *shim)
 
 	while (loop_now() < until) {
 		proc_signal_descendants(getpid(), SIGKILL);
+		kill_children(shim);
 		if (reap_children(shim))
 			return;
 		if (poll(&wait, 1, KILL_ROUND_MS) > 0 &&
@@ -160,6 +188,7 @@ _Noreturn void shim_main(struct exec *exec, struct launch *l, int fd)
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
 	shim.signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+	shim.children_fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
 	if (launch(l, exec->relay->launch_stack, -1, &shim.main_pid) < 0) {
 		report = (struct report){
 			.kind = REPORT_FAILED,
@@ -178,5 +207,6 @@ _Noreturn void shim_main(struct exec *exec, struct launch *l, int fd)
 		close(l->stderr_fd);
 	close(l->root_fd);
 	shim_loop(&shim);
-	_exit(0);
+	/* What nobody could end is left to the relay, which knows it by its mark. */
+	_exit(reap_children(&shim) ? 0 : 1);
 }

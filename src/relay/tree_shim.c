@@ -158,7 +158,7 @@ static bool reaped(struct relay *relay, pid_t pid, int status, uint64_t user_us,
 		if (e->tree.shim_fd >= 0 && !e->main_ended)
 			report_ready(&e->tree.shim, 0);
 		shim_closed(e);
-		if (!WIFEXITED(status))
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
 			kill_strays(e);
 		if (!e->main_ended)
 			exec_main_ended(e, WIFEXITED(status) ? SIGKILL : status, user_us, sys_us,

@@ -159,6 +159,20 @@ static int hog_descriptors(void)
 	return hold();
 }
 
+/* Never the same process for longer than a fork takes. */
+static int run_away(void)
+{
+	signal(SIGTERM, SIG_IGN);
+	if (fork() != 0)
+		return hold();
+	setsid();
+	close(1);
+	close(2);
+	for (;;)
+		if (fork() > 0)
+			_exit(0);
+}
+
 static int hog_memory(void)
 {
 	char *memory =
@@ -195,6 +209,8 @@ static int attack(char **argv)
 		return hog_processes();
 	if (strcmp(argv[1], "descriptors") == 0)
 		return hog_descriptors();
+	if (strcmp(argv[1], "run-away") == 0)
+		return run_away();
 	if (strcmp(argv[1], "memory") == 0)
 		return hog_memory();
 	return hog_spool();
@@ -369,6 +385,31 @@ static void taking_every_descriptor_harms_only_itself(void **state)
 	outcome_free(&o);
 }
 
+static void a_process_that_forks_and_leaves_for_ever_is_caught(void **state)
+{
+	struct fixture *f = *state;
+	const char *argv[4], *env[] = { "PATH=/usr/bin:/bin", "RUNNER=this-one", NULL };
+	struct wire_exec_start start = attack_with(f, argv, "run-away", NULL);
+	struct wire_exec_kill m = { .reason = REASON_CANCELLED, .grace_ms = 200 };
+	struct outcome o, left;
+
+	start.env = (struct wire_strv){ env, 2 };
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait_text(&o, &f->peer, "full\n");
+	memcpy(m.exec_id, start.exec_id, WIRE_ID_SIZE);
+	peer_ask(&f->peer, WIRE_EXEC_KILL, &m);
+	outcome_wait(&o, &f->peer);
+	assert_int_equal(o.exit.reason, REASON_CANCELLED);
+	/* As many looks as a runner would need luck to stay out of. */
+	outcome_run(&left, &f->peer,
+		    "for i in 1 2 3 4 5 6 7 8 9 10; do cat /proc/[0-9]*/environ 2>/dev/null | "
+		    "tr '\\0' '\\n' | grep '^RUNNER=this-one$'; done; echo looked");
+	assert_string_equal(buf_str(&left.out), "looked\n");
+	outcome_free(&o);
+	outcome_free(&left);
+	assert_unharmed(f);
+}
+
 static long oom_score(pid_t pid)
 {
 	_cleanup_free_ char *path = xasprintf("/proc/%d/oom_score", (int)pid);
@@ -430,6 +471,7 @@ static int run_group(const char *name)
 		T(no_door_to_the_relays_memory_and_descriptors_is_open),
 		T(signals_do_nothing_to_the_relay),
 		T(forking_until_nothing_is_left_harms_only_itself),
+		T(a_process_that_forks_and_leaves_for_ever_is_caught),
 		T(taking_every_descriptor_harms_only_itself),
 		T(whoever_eats_the_memory_goes_before_the_relay),
 		T(floods_that_nobody_reads_fill_their_rings_and_nothing_else),
