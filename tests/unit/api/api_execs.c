@@ -360,6 +360,31 @@ static void an_exec_that_could_not_start_leaves_nothing_behind(void **state)
 	WAIT_FOR(files_below(dir) == 0);
 }
 
+static void a_brief_silent_exec_leaves_no_file_and_is_known_all_the_same(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *dir = xasprintf("%s/execs", t->data);
+	_cleanup_json_ json_t *brief = run_whole(t, path, "{\"command\": [\"false\"]}");
+	_cleanup_free_ char *one = xasprintf("/api/execs/%s", json_str(brief, "execId"));
+	_cleanup_free_ char *output = xasprintf("%s/output", one);
+	_cleanup_json_ json_t *known = get(t, one);
+	_cleanup_buf_ struct buf said = { 0 };
+
+	assert_int_equal(json_int(brief, "exitCode", -1), 1);
+	assert_int_equal(files_below(dir), 0);
+	assert_string_equal(json_str(known, "status"), "ended");
+	assert_int_equal(json_int(known, "exitCode", -1), 1);
+	assert_int_equal(call_raw(t,
+				  &(struct call){ .method = "GET",
+						  .path = output,
+						  .accept = "application/octet-stream" },
+				  &said),
+			 200);
+	assert_int_equal(said.len, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -374,6 +399,7 @@ int main(void)
 		api_unit_test(a_key_joins_an_exec_that_is_still_going),
 		api_unit_test(the_end_that_a_dead_server_did_not_write_down_is_told_by_the_relay),
 		api_unit_test(an_exec_that_could_not_start_leaves_nothing_behind),
+		api_unit_test(a_brief_silent_exec_leaves_no_file_and_is_known_all_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
