@@ -310,6 +310,8 @@ static void end_unheard(struct execs *t, struct going *g, const char *script)
 	start(t, g);
 	relay = relay_pid(t, PLACE);
 	executor_free(t->executor);
+	assert_int_equal(exec_wait(g->exec, &g->result, &g->err), -1);
+	error_clear(&g->err);
 	runlog_close(g->log);
 	wait_until(fstatat(t->dir->fd, "run/places/" PLACE "/spool/exits", &st, 0) == 0 &&
 		   st.st_size > 0);
