@@ -241,18 +241,36 @@ def wait_until(check, deadline, what):
         time.sleep(0.05)
 
 
-def disagreement_of_places(server):
-    """Places on record, against the directories the fake provider has."""
-    recorded = {hashlib.sha256(ref.encode()).hexdigest() for (ref,) in server.query(
-        "SELECT provider_ref FROM places WHERE provider = 'fake' AND state <> 'gone'")}
+def fake_inventory(server):
+    """What the fake provider has, from its own journal."""
+    listed = set()
     try:
-        there = set(os.listdir(os.path.join(server.data, "providers", "fake", "places")))
+        with open(os.path.join(server.data, "providers", "fake", "journal.jsonl")) as journal:
+            for line in journal:
+                change = json.loads(line)
+                if change["op"] == "acquire":
+                    listed.add(change["ref"])
+                elif change["op"] == "destroy":
+                    listed.discard(change["ref"])
     except FileNotFoundError:
-        there = set()
-    return ([f"directory {name} is of no place" for name in there
-             if not any(ref.startswith(name) for ref in recorded)] +
-            [f"place {ref} has no directory" for ref in recorded
-             if not any(ref.startswith(name) for name in there)])
+        pass
+    return listed
+
+
+def disagreement_of_places(server):
+    """Places on record, against the fake provider's inventory and its directories."""
+    recorded = {ref for (ref,) in server.query(
+        "SELECT provider_ref FROM places WHERE provider = 'fake' AND state <> 'gone'")}
+    listed = fake_inventory(server)
+    hashes = [hashlib.sha256(ref.encode()).hexdigest() for ref in recorded]
+    try:
+        there = os.listdir(os.path.join(server.data, "providers", "fake", "places"))
+    except FileNotFoundError:
+        there = []
+    return ([f"{ref} is in the inventory and of no place" for ref in listed - recorded] +
+            [f"place {ref} is not in the inventory" for ref in recorded - listed] +
+            [f"directory {name} is of no place" for name in there
+             if not any(h.startswith(name) for h in hashes)])
 
 
 def unrest(server, mark):
