@@ -124,6 +124,7 @@ class Server:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+            self.drop_exits()
             try:
                 subprocess.run([KEEPER, "--dir", self.keeper_dir, "--idle-seconds", "0"],
                                timeout=10, check=False, env={}, stdin=subprocess.DEVNULL,
@@ -132,6 +133,15 @@ class Server:
             except subprocess.TimeoutExpired:
                 continue
         raise AssertionError("the keeper does not come to rest: " + self.keeper_dir)
+
+    def drop_exits(self):
+        """What dead relays wrote down would be kept for a server, which will not come."""
+        places = os.path.join(self.keeper_dir, "places")
+        for place in os.listdir(places) if os.path.isdir(places) else []:
+            try:
+                os.unlink(os.path.join(places, place, "spool", "exits"))
+            except OSError:
+                pass
 
     def relays_by_name(self):
         """Pids of relays of this directory's places, also of those that no file names yet."""
