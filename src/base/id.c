@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/text.h"
 
@@ -29,10 +31,17 @@ void random_bytes(void *out, size_t len)
 void id_new(char out[ID_SIZE])
 {
 	unsigned char b[16];
+	struct timespec now;
 	char hex[33];
 
 	random_bytes(b, sizeof(b));
-	b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+	clock_gettime(CLOCK_REALTIME, &now);
+
+	uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+
+	for (int i = 0; i < 6; i++)
+		b[i] = (unsigned char)(ms >> (40 - 8 * i));
+	b[6] = (unsigned char)((b[6] & 0x0f) | 0x70);
 	b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
 	hex_encode(hex, b, sizeof(b));
 	snprintf(out, ID_SIZE, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,

@@ -1,5 +1,8 @@
 /*
- * Identifiers: random version-4 UUIDs as lower-case text, and random bytes.
+ * Identifiers and random bytes. An identifier is a UUID of version 7 as lower-case text: the time
+ * in milliseconds, then 74 random bits. Those made one after another lie side by side, so that the
+ * indexes of rows made together share their pages, however many came before. They are names, not
+ * secrets.
  */
 #pragma once
 

@@ -223,15 +223,18 @@ static void hex_wants_exactly_its_digits(void **state)
 	assert_false(hex_decode(b, "", 3));
 }
 
-static void ids_are_random_version_four(void **state)
+static void ids_are_random_and_in_the_order_of_their_times(void **state)
 {
 	(void)state;
 	char a[ID_SIZE], b[ID_SIZE];
 
 	id_new(a);
+	usleep(2000);
 	id_new(b);
 	assert_true(id_is_valid(a));
-	assert_int_equal(a[14], '4');
+	assert_int_equal(a[14], '7');
+	assert_true(strcmp(a, b) < 0);
+	assert_string_not_equal(a + 19, b + 19);
 	assert_non_null(strchr("89ab", a[19]));
 	assert_string_not_equal(a, b);
 	assert_true(id_is_valid("00000000-0000-0000-0000-00000000ABCD"));
@@ -294,7 +297,7 @@ int main(void)
 		cmocka_unit_test(base64_comes_back_byte_for_byte),
 		cmocka_unit_test(base64_has_one_spelling_only),
 		cmocka_unit_test(hex_wants_exactly_its_digits),
-		cmocka_unit_test(ids_are_random_version_four),
+		cmocka_unit_test(ids_are_random_and_in_the_order_of_their_times),
 		cmocka_unit_test(copying_an_id_never_overruns),
 		cmocka_unit_test(the_boot_id_is_stable_within_a_boot),
 		cmocka_unit_test(sha256_agrees_with_the_standard),
