@@ -148,6 +148,34 @@ enum route_flags {
 	ROUTE_WEBSOCKET = 64,     /* the request must be a WebSocket handshake */
 };
 
+/* What a caller must be to use a route; refused with 401 (nobody known), 403, or for subjects named
+ * by id 404 when it belongs to another company. */
+enum route_access {
+	ACCESS_UNSET,        /* a mistake: the router refuses a table with it */
+	ACCESS_PUBLIC,       /* anybody who can connect */
+	ACCESS_SIGNED_IN,    /* any known caller */
+	ACCESS_READ,         /* sees the subject's company: any member, any of its agents */
+	ACCESS_WRITE,        /* changes things there: members but viewers, its agents */
+	ACCESS_BOARD,        /* the same, people only */
+	ACCESS_AGENTS,       /* people or agents with agents:create */
+	ACCESS_ENVIRONMENTS, /* people or agents with environments:manage */
+	ACCESS_MEMBERS,      /* people with users:manage_permissions */
+	ACCESS_ADMIN,        /* instance admins and local trust */
+};
+/* What the first :name of the path names, so that one function can find its company. */
+enum route_subject {
+	SUBJECT_NONE,
+	SUBJECT_COMPANY,
+	SUBJECT_ENVIRONMENT,
+	SUBJECT_LEASE,
+	SUBJECT_RUN,
+	SUBJECT_EXEC,
+	SUBJECT_AGENT,
+	SUBJECT_PROJECT,
+	SUBJECT_ISSUE,
+	SUBJECT_WORKSPACE,
+};
+
 struct route {
 	enum http_method method;
 	const char *path; /* "/api/environments/:id" */
@@ -162,6 +190,8 @@ struct route {
 	/* ROUTE_RAW_BODY: called before the body; fills the sink or refuses. May block. */
 	int (*open)(void *server, struct request *request, struct body_sink *sink,
 		    struct error *err);
+	enum route_access access;
+	enum route_subject subject;
 };
 
 /*
