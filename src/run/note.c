@@ -1,6 +1,7 @@
 #include "run/row.h"
 
 #include "record/activity.h"
+#include "run/publish.h"
 
 #define STILL_OPEN "status IN ('queued', 'running', 'scheduled_retry')"
 
@@ -10,17 +11,19 @@ SQL(RUN_SET_WAITING, "UPDATE runs SET status_reason = $2, updated_at = $3"
 		     " WHERE id = $1 AND status = 'queued'");
 SQL(RUN_SET_RUNNING, "UPDATE runs SET status = 'running', status_reason = NULL, lease_id = $2,"
 		     " started_at = $3, updated_at = $3, node_id = $4, boot_epoch = $5"
-		     " WHERE id = $1 AND status = 'queued' AND cancel_requested_at IS NULL");
+		     " WHERE id = $1 AND status = 'queued' AND cancel_requested_at IS NULL"
+		     " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_CONTEXT, "UPDATE runs SET context = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_SET_PROCESS, "UPDATE runs SET process_pid = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_SET_ADOPTED, "UPDATE runs SET node_id = $2, boot_epoch = $3, updated_at = $4"
 		     " WHERE id = $1 AND status = 'running'");
 SQL(RUN_SET_REQUEUED, "UPDATE runs SET status = 'queued', lease_id = NULL, started_at = NULL,"
 		      " node_id = $2, boot_epoch = $3, updated_at = $4"
-		      " WHERE id = $1 AND status = 'running'");
+		      " WHERE id = $1 AND status = 'running' RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_END, "UPDATE runs SET status = $2, status_reason = NULL, exit_code = $3, signal = $4,"
 		 " reason = $5, error = $6, error_code = $7, result = $8, log_bytes = $9,"
-		 " finished_at = $10, updated_at = $10 WHERE id = $1 AND " STILL_OPEN);
+		 " finished_at = $10, updated_at = $10 WHERE id = $1 AND " STILL_OPEN
+		 " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_TIMINGS, "UPDATE runs SET timings = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
 	      " execution_workspace_id, invocation_source, status, command, cwd, env, stdin,"
@@ -82,8 +85,9 @@ static int set_running(struct tx *tx, void *arg, struct error *err)
 {
 	struct note *n = arg;
 
-	n->changed = tx_exec(tx, &RUN_SET_RUNNING, err, B_TEXT(n->id), B_TEXT(n->text),
-			     B_INT(n->now), B_TEXT(n->node->id), B_INT(n->node->boot_epoch));
+	n->changed =
+		run_change_tx(tx, n->now, &RUN_SET_RUNNING, err, B_TEXT(n->id), B_TEXT(n->text),
+			      B_INT(n->now), B_TEXT(n->node->id), B_INT(n->node->boot_epoch));
 	return n->changed < 0 ? -1 : 0;
 }
 
@@ -157,8 +161,8 @@ static int set_requeued(struct tx *tx, void *arg, struct error *err)
 {
 	struct note *n = arg;
 
-	return tx_exec(tx, &RUN_SET_REQUEUED, err, B_TEXT(n->id), B_TEXT(n->node->id),
-		       B_INT(n->node->boot_epoch), B_INT(n->now)) < 0
+	return run_change_tx(tx, n->now, &RUN_SET_REQUEUED, err, B_TEXT(n->id), B_TEXT(n->node->id),
+			     B_INT(n->node->boot_epoch), B_INT(n->now)) < 0
 		       ? -1
 		       : 0;
 }
@@ -176,11 +180,11 @@ static int set_end(struct tx *tx, void *arg, struct error *err)
 	struct note *n = arg;
 	const struct run_ending *e = n->ending;
 
-	n->changed =
-		tx_exec(tx, &RUN_SET_END, err, B_TEXT(n->id), B_TEXT(run_status_name(e->status)),
-			e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
-			B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
-			B_INT(n->number), B_INT(n->now));
+	n->changed = run_change_tx(
+		tx, n->now, &RUN_SET_END, err, B_TEXT(n->id), B_TEXT(run_status_name(e->status)),
+		e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
+		B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
+		B_INT(n->number), B_INT(n->now));
 	return n->changed < 0 ? -1 : 0;
 }
 
@@ -247,7 +251,9 @@ static int copy_run(struct tx *tx, void *arg, struct error *err)
 		return -1;
 	json_put_str(details, "retryOfRunId", n->of->id);
 	activity.details = details;
-	return activity_write_tx(tx, n->now, &activity, err);
+	if (activity_write_tx(tx, n->now, &activity, err) < 0)
+		return -1;
+	return run_publish_queued_tx(tx, n->now, n->id, err);
 }
 
 int run_queue_retry(struct db *db, struct clock *clock, const struct node *node,

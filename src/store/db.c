@@ -89,7 +89,17 @@ int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, 
 		return -1;
 	if (db->engine->write(db, fn, arg, e) < 0)
 		return -1;
+
+	const struct db_listener *listener = db->listener;
+
+	if (listener)
+		listener->committed(listener->arg);
 	return fault_hit(points->after, e);
+}
+
+void db_listen(struct db *db, const struct db_listener *listener)
+{
+	db->listener = listener;
 }
 
 int db_read(struct db *db, db_fn *fn, void *arg, struct error *err)
