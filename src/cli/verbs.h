@@ -12,7 +12,7 @@ extern const struct verb VERB_LEASE_ACQUIRE, VERB_LEASE_LS, VERB_LEASE_SHOW, VER
 extern const struct verb VERB_RUNS, VERB_LOGS, VERB_CANCEL, VERB_RETRY;
 extern const struct verb VERB_COMPANY_LS, VERB_COMPANY_ADD, VERB_AGENT_LS, VERB_AGENT_ADD;
 extern const struct verb VERB_AUDIT, VERB_DOCTOR, VERB_PRUNE, VERB_BACKUP, VERB_VERSION,
-	VERB_FAULTS;
+	VERB_FAULTS, VERB_OPENAPI;
 
 /* What -e gave, into the body's env. */
 int put_variables(const struct args *args, json_t *body, struct error *err);
