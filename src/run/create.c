@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "run/prompt.h"
+#include "run/publish.h"
 #include "run/row.h"
 
 static const char *const STDIN_ENCODINGS[] = { "utf8", "base64", NULL };
@@ -14,8 +16,14 @@ static const struct field TTY_FIELDS[] = {
 	{ 0 },
 };
 const struct field RUN_FIELDS[] = {
-	{ "command", FIELD_STRING_ARRAY, FIELD_REQUIRED, 1, 4096,
-	  .summary = "argv; never a shell string" },
+	{ "command", FIELD_STRING_ARRAY, 0, 1, 4096,
+	  .summary = "argv; never a shell string. Either this or a prompt" },
+	{ "prompt", FIELD_STRING, 0, 1, 1 << 20,
+	  .summary = "what a tool is to do; it gets it on its standard input" },
+	{ "adapterType", FIELD_STRING, FIELD_NONBLANK, 1, 100,
+	  .summary = "which tool gets the prompt; the agent's own unless given" },
+	{ "adapterConfig", FIELD_OBJECT, 0,
+	  .summary = "settings of the tool, laid over the agent's" },
 	{ "environmentId", FIELD_UUID, FIELD_NULLABLE,
 	  .summary = "where to run; null means the company's Local environment, absent lets the "
 		     "workspace, issue, project and agent decide" },
@@ -107,7 +115,8 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 		    timeout > 0 ? B_INT(timeout) : B_NULL, B_TEXT(c->context),
 		    B_TEXT(c->runs->node->id), B_INT(c->runs->node->boot_epoch), B_INT(c->now)) < 0)
 		return -1;
-	if (activity_write_tx(tx, c->now, &activity, err) < 0)
+	if (activity_write_tx(tx, c->now, &activity, err) < 0 ||
+	    run_publish_queued_tx(tx, c->now, c->id, err) < 0)
 		return -1;
 	run_clear(c->out);
 	return run_load_tx(tx, c->id, c->out, err);
@@ -147,14 +156,20 @@ static json_t *initial_context(const json_t *body)
 
 	if (environment)
 		json_put_ref(request, "environmentId", environment);
+	if (json_str(body, "adapterType"))
+		json_put_str(request, "adapterType", json_str(body, "adapterType"));
+	if (json_bool(body, "withoutEnd", false))
+		json_put_bool(request, "withoutEnd", true);
 	if (json_object_at(body, "tty"))
 		json_put_ref(request, "tty", json_object_at(body, "tty"));
 	json_put_new(context, "request", request);
 	return context;
 }
 
-int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
-	       const char *company_id, const json_t *body, struct run *run, struct error *err)
+/* The request names a command: one of its own, or what its prompt has come to. */
+static int create_plain(struct runs *runs, const struct actor *actor, const char *run_id,
+			const char *company_id, const json_t *body, struct run *run,
+			struct error *err)
 {
 	_cleanup_json_ json_t *context = initial_context(body);
 	_cleanup_json_ json_t *no_env = json_object();
@@ -162,7 +177,6 @@ int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 	_cleanup_free_ char *command = json_text(json_object_get(body, "command"));
 	_cleanup_free_ char *env_text = json_text(env ? env : no_env);
 	_cleanup_free_ char *context_text = json_text(context);
-	char fresh[ID_SIZE];
 	struct creation c = { .runs = runs,
 			      .actor = actor,
 			      .id = run_id,
@@ -173,13 +187,8 @@ int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 			      .context = context_text,
 			      .out = run };
 
-	*run = (struct run){ 0 };
 	if (check_body(body, err) < 0)
 		return -1;
-	if (!run_id) {
-		id_new(fresh);
-		c.id = fresh;
-	}
 	c.now = clock_now(runs->clock);
 	if (DB_WRITE(runs->db, "run.create", insert_run, &c, err) < 0) {
 		run_clear(run);
@@ -187,6 +196,21 @@ int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 	}
 	runs_wake(runs);
 	return 0;
+}
+
+int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
+	       const char *company_id, const json_t *body, struct run *run, struct error *err)
+{
+	_cleanup_json_ json_t *plain = NULL;
+	char fresh[ID_SIZE];
+
+	*run = (struct run){ 0 };
+	id_new(fresh);
+	if (!run_id)
+		run_id = fresh;
+	if (prompt_resolve(runs, company_id, run_id, body, &plain, err) < 0)
+		return -1;
+	return create_plain(runs, actor, run_id, company_id, plain, run, err);
 }
 
 int run_retry(struct runs *runs, const struct actor *actor, const char *id, struct run *run,

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "run/prompt.h"
 #include "run/realize.h"
 #include "run/row.h"
 #include "run/select.h"
@@ -50,6 +51,10 @@ struct walk {
 
 static const char *adapter_type(const struct walk *w)
 {
+	const char *asked = json_str(json_object_at(w->run->context, "request"), "adapterType");
+
+	if (asked)
+		return asked;
 	return w->agent.adapter_type ? w->agent.adapter_type : "process";
 }
 
@@ -376,7 +381,7 @@ static int execute(struct walk *w, struct error *err)
 		.cwd = w->cwd,
 		.stdin_data = w->run->stdin_data,
 		.stdin_len = w->run->stdin_len,
-		.timeout_ms = w->run->timeout_ms,
+		.timeout_ms = run_time_limit(w->run),
 		/* Until the row says how it ended; the relay itself ends with the lease after that.
 		 */
 		.keep_exit = true,
@@ -428,7 +433,7 @@ static void describe_exit(const struct walk *w, struct run_ending *end, char **t
 	case EXEC_TIMEOUT:
 		end->status = RUN_TIMED_OUT;
 		*text = xasprintf("the command ran longer than %lld ms and was ended",
-				  (long long)w->run->timeout_ms);
+				  (long long)run_time_limit(w->run));
 		end->error_code = error_code_name(ERR_TIMEOUT);
 		break;
 	case EXEC_CANCELLED:
@@ -587,6 +592,8 @@ static int describe_place(struct walk *w, struct error *err)
 		}
 	}
 	json_put_new(w->run->context, "paperclipEnvironment", about);
+	json_put_new(w->run->context, "executionTarget",
+		     execution_target_json(&w->target, &w->environment, w->lease.id));
 	return run_note_context(w->o->db, w->o->clock, w->run->id, w->run->context, err);
 }
 

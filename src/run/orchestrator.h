@@ -40,3 +40,6 @@ struct execution_target {
 int execution_target(const char *adapter_type, const struct environment *environment,
 		     const json_t *lease_metadata, struct execution_target *out, struct error *err);
 void execution_target_clear(struct execution_target *target);
+/* Its form on the wire: {kind: local|remote, transport, ...}; never an address to call back to. */
+json_t *execution_target_json(const struct execution_target *target,
+			      const struct environment *environment, const char *lease_id);

@@ -33,7 +33,7 @@ void run_clear(struct run *run);
 #define _cleanup_run_ _cleanup_(run_clear)
 /*
  * {id, companyId, agentId, projectId, issueId, executionWorkspaceId, environmentId, leaseId,
- * status, statusReason, exitCode, signal, reason, error, errorCode, command, cwd, timeoutMs,
+ * adapterType (null: it named a command), status, statusReason, exitCode, signal, reason, error, errorCode, command, cwd, timeoutMs,
  * retryOfRunId, processLossRetryCount, logBytes, context, timings, result, createdAt, startedAt,
  * finishedAt, updatedAt} Values of env and stdin are never shown; envKeys lists the names.
  */
