@@ -24,9 +24,11 @@ static int create(void *arg, struct request *request, struct response *response,
 }
 
 const struct route PROJECT_ROUTES[] = {
-	{ HTTP_GET, "/api/companies/:cid/projects", "company", .run = list,
+	{ HTTP_GET, "/api/companies/:cid/projects", .access = ACCESS_READ,
+	  .subject = SUBJECT_COMPANY, .run = list, .answer = "[Project]",
 	  .summary = "What runs belong to" },
-	{ HTTP_POST, "/api/companies/:cid/projects", "company", .body = PROJECT_FIELDS,
-	  .run = create, .summary = "A new project" },
+	{ HTTP_POST, "/api/companies/:cid/projects", .access = ACCESS_WRITE,
+	  .subject = SUBJECT_COMPANY, .body = PROJECT_FIELDS, .run = create,
+	  .answer = "201 Project", .errors = "unprocessable", .summary = "A new project" },
 	{ 0 },
 };

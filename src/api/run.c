@@ -83,14 +83,18 @@ static const struct field LIST_QUERY[] = {
 static const struct field NO_FIELDS[] = { { 0 } };
 
 const struct route RUN_ROUTES[] = {
-	{ HTTP_GET, "/api/companies/:cid/runs", "company", .query = LIST_QUERY, .run = list,
-	  .summary = "Runs, newest first" },
-	{ HTTP_POST, "/api/companies/:cid/runs", "company", ROUTE_IDEMPOTENT_KEY, RUN_FIELDS,
-	  .run = create, .summary = "Queues a run" },
-	{ HTTP_GET, "/api/runs/:id", "company", .run = show, .summary = "One run" },
-	{ HTTP_POST, "/api/runs/:id/cancel", "company", ROUTE_NO_BODY_OK, NO_FIELDS, .run = cancel,
+	{ HTTP_GET, "/api/companies/:cid/runs", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
+	  .query = LIST_QUERY, .run = list, .answer = "RunPage", .summary = "Runs, newest first" },
+	{ HTTP_POST, "/api/companies/:cid/runs", ROUTE_IDEMPOTENT_KEY, RUN_FIELDS,
+	  .access = ACCESS_WRITE, .subject = SUBJECT_COMPANY, .run = create, .answer = "201 Run",
+	  .errors = "unprocessable agent_not_found", .summary = "Queues a run" },
+	{ HTTP_GET, "/api/runs/:id", .access = ACCESS_READ, .subject = SUBJECT_RUN, .run = show,
+	  .answer = "Run", .summary = "One run" },
+	{ HTTP_POST, "/api/runs/:id/cancel", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_BOARD,
+	  .subject = SUBJECT_RUN, .run = cancel, .answer = "Run",
 	  .summary = "Ends a run; one that has ended stays as it is" },
-	{ HTTP_POST, "/api/runs/:id/retry", "company", ROUTE_NO_BODY_OK, NO_FIELDS, .run = retry,
+	{ HTTP_POST, "/api/runs/:id/retry", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_WRITE,
+	  .subject = SUBJECT_RUN, .run = retry, .answer = "201 Run", .errors = "run_state_conflict",
 	  .summary = "A new run with the same request" },
 	{ 0 },
 };

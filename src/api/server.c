@@ -11,8 +11,10 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include "api/access.h"
 #include "api/data.h"
 #include "api/execs.h"
+#include "api/feed.h"
 #include "api/upkeep.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -70,7 +72,8 @@ static int open_database(struct server *server, struct error *err)
 
 	if (server->options.database_url)
 		options = (struct db_options){ .url = server->options.database_url };
-	if (db_open(&server->db, &options, err) < 0)
+	if (db_open(&server->db, &options, err) < 0 ||
+	    run_token_key_load(server->data_dirfd, "jwt.key", &server->run_key, err) < 0)
 		return -1;
 	return node_register(server->db, &server->clock, server->data_dirfd, &server->node, err);
 }
@@ -162,7 +165,14 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.home_path = server->home_path,
 	};
 
-	if (execs_new(&exec_options, &server->execs, err) < 0)
+	struct feed_options feed_options = {
+		.db = server->db,
+		.clock = &server->clock,
+		.logs = server->run_logs,
+	};
+
+	if (execs_new(&exec_options, &server->execs, err) < 0 ||
+	    feed_new(&feed_options, &server->feed, err) < 0)
 		return -1;
 	return runs_new(&run_options, &server->runs, err);
 }
@@ -187,6 +197,7 @@ static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error 
 		.tables = ALL_ROUTES,
 		.server = server,
 		.clock = &server->clock,
+		.access = { access_authenticate, access_authorize },
 	};
 
 	if (http_start(&options, &server->http, err) < 0)
@@ -252,6 +263,7 @@ static void stop(struct server *server)
 
 	http_stop(server->http, HTTP_STOP_MS);
 	server->http = NULL;
+	feed_stop(server->feed);
 	if (server->listening)
 		unlink(server->socket_path);
 	server->listening = false;
@@ -328,6 +340,7 @@ void server_free(struct server *server)
 	if (server->run_logs)
 		runlog_store_close(server->run_logs);
 	db_close(server->db);
+	feed_free(server->feed);
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);
 	close_fdp(&server->stop_fd);

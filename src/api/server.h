@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include "http/http.h"
+#include "record/run_token.h"
 #include "run/run.h"
 
 struct server_options {
@@ -13,11 +14,12 @@ struct server_options {
 	const char *socket_path;  /* NULL: <data>/berth.sock */
 	const char *database_url; /* NULL: <data>/berth.db */
 	bool allow_fake;
-	bool idle_exit;       /* end when nothing runs and nobody asked for a while */
-	int64_t idle_exit_ms; /* 0: 60 s */
-	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
-	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
-	bool drain;           /* on SIGTERM wait for runs */
+	bool idle_exit;              /* end when nothing runs and nobody asked for a while */
+	int64_t idle_exit_ms;        /* 0: 60 s */
+	int64_t retention_ms;        /* finished history older than this is pruned; 0: 30 days */
+	int64_t absence_ms;          /* a place nobody speaks to ends after this long; 0: 15 min */
+	bool drain;                  /* on SIGTERM wait for runs */
+	bool allow_local_for_tokens; /* callers with tokens may use places of driver local */
 
 	/* Periods; 0 for the usual ones. */
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms; /* as in struct leases_options */
@@ -37,6 +39,8 @@ struct server {
 	struct runs *runs;
 	struct runlog_store *run_logs;
 	struct execs *execs;
+	struct feed *feed;
+	struct run_token_key run_key; /* signs the tokens of runs */
 	struct http *http;
 	pthread_t upkeep;
 	int data_dirfd, lock_fd;
@@ -65,5 +69,6 @@ extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], IS
 extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
 extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
 extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_ROUTES[];
-extern const struct route FILE_ROUTES[];
+extern const struct route FILE_ROUTES[], OPENAPI_ROUTES[];
+extern const struct route EVENT_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */

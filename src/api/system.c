@@ -57,7 +57,7 @@ static int health(void *arg, struct request *request, struct response *response,
 	(void)err;
 
 	json_put_str(json, "status", ok ? "ok" : "degraded");
-	if (request->trusted) {
+	if (request->actor.is_admin) {
 		json_put_ref(json, "database", database);
 		put_details(server, json);
 	}
@@ -143,15 +143,16 @@ static const struct field BACKUP_FIELDS[] = {
 };
 
 const struct route SYSTEM_ROUTES[] = {
-	{ HTTP_GET, "/api/health", "public", ROUTE_PUBLIC, .run = health,
+	{ HTTP_GET, "/api/health", .access = ACCESS_PUBLIC, .run = health, .answer = "Health",
 	  .summary = "Whether the server is well" },
-	{ HTTP_GET, "/api/audit", "instance", .run = audit,
+	{ HTTP_GET, "/api/audit", .access = ACCESS_ADMIN, .run = audit, .answer = "[Unexplained]",
 	  .summary = "Every object that no place explains, and every promise not yet kept" },
-	{ HTTP_GET, "/api/keeper", "instance", .run = keeper,
+	{ HTTP_GET, "/api/keeper", .access = ACCESS_ADMIN, .run = keeper, .answer = "Keeper",
 	  .summary = "Whether commands can be kept: the keeper and the relay program" },
-	{ HTTP_POST, "/api/prune", "instance", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .run = prune,
-	  .summary = "Forgets finished history" },
-	{ HTTP_POST, "/api/backup", "instance", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .run = backup,
+	{ HTTP_POST, "/api/prune", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .access = ACCESS_ADMIN,
+	  .run = prune, .answer = "Pruned", .summary = "Forgets finished history" },
+	{ HTTP_POST, "/api/backup", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .access = ACCESS_ADMIN,
+	  .run = backup, .answer = "201 Backup", .errors = "conflict",
 	  .summary = "A consistent copy of the database while it is in use" },
 	{ 0 },
 };

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/fd.h"
+#include "http/auth.h"
 #include "http/http.h"
 #include "http/router.h"
 
@@ -15,6 +16,7 @@ struct listener {
 	struct http *http;
 	struct MHD_Daemon *daemon; /* NULL: not listening */
 	bool is_unix;
+	bool is_wide; /* bound beyond loopback: nobody there is trusted without a token */
 };
 
 struct http {
@@ -22,6 +24,8 @@ struct http {
 	struct clock *clock;
 	struct router *router;
 	const char *const *allowed_hosts;
+	struct http_access access;
+	struct failures *failures; /* of peers that came with bad tokens */
 	int64_t max_body;
 	unsigned idle_seconds;
 	int port;
@@ -42,15 +46,18 @@ struct http_connection {
 	struct http *http;
 	struct http_connection *prev, *next;
 	int fd; /* libmicrohttpd's */
-	bool is_unix;
+	bool is_unix, is_wide;
 	enum { TRUST_UNKNOWN, TRUST_YES, TRUST_NO } trust; /* its own thread asks once */
+	struct peer peer;                                  /* once it has brought a token */
+	bool peer_known;
 };
 
 /* Header fields we look at; they live as long as the exchange. */
 struct headers {
 	const char *host, *origin, *content_type, *content_length, *transfer_encoding, *expect;
-	const char *accept, *idempotency_key, *range;
+	const char *accept, *idempotency_key, *range, *last_event_id;
 	const char *connection, *upgrade, *websocket_key, *websocket_version;
+	const char *authorization, *run_id, *forwarded;
 	bool repeated; /* one that may stand only once stood twice */
 };
 
@@ -66,6 +73,7 @@ struct exchange {
 	struct buf body;
 	int64_t received; /* bytes of body, kept or not */
 	int64_t began;
+	int64_t retry_after_ms;           /* with ERR_TOO_MANY: when to come again; 0: not said */
 	struct body_sink sink;            /* until the request is dropped */
 	struct websocket_session session; /* until it has run */
 	bool is_http_1_1;
@@ -114,6 +122,10 @@ struct MHD_Response *stream_response(const struct stream *stream, int64_t length
  * dropped afterwards.
  */
 void response_send_stretches(struct response *response, struct exchange *exchange);
+
+/* direct.c: the same for answers with `direct`; only where exchange_is_plain. */
+bool exchange_is_plain(const struct exchange *exchange);
+void response_send_direct(struct response *response, struct exchange *exchange);
 
 /* upgrade.c: runs exchange->session on the connection once the answer is out. */
 struct MHD_Response *upgrade_response(struct exchange *exchange);

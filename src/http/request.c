@@ -1,6 +1,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "http/exchange.h"
+#include "record/member.h"
 
 /* A refused body is read past up to here, so that its sender gets to read the answer. */
 #define DISCARD_MAX (32 << 20)
@@ -33,6 +34,14 @@ bool request_query_flag(const struct request *request, const char *key, bool fal
 	const char *text = request_query(request, key);
 
 	return text ? streq(text, "1") || streq(text, "true") : fallback;
+}
+
+bool request_may(const struct request *request, const char *permission)
+{
+	enum permission wanted;
+
+	return permission_parse(permission, &wanted) &&
+	       request->permissions & PERMISSION_BIT(wanted);
 }
 
 static void note_busy(struct http *http, bool busy)
@@ -95,21 +104,35 @@ void exchange_free(struct exchange *exchange)
 	note_busy(http, false);
 }
 
+/* What a refusal says besides its body. */
+static void put_error_headers(struct response *response, const struct exchange *exchange,
+			      enum error_code code)
+{
+	char text[sizeof(response->header_value[0])];
+
+	if (code == ERR_METHOD) {
+		http_methods_text(exchange->allowed, text, sizeof(text));
+		response_header(response, "Allow", text);
+	} else if (code == ERR_UNAUTHENTICATED) {
+		response_header(response, "WWW-Authenticate", "Bearer");
+	} else if (code == ERR_TOO_MANY && exchange->retry_after_ms) {
+		snprintf(text, sizeof(text), "%lld",
+			 (long long)((exchange->retry_after_ms + 999) / 1000));
+		response_header(response, "Retry-After", text);
+	}
+}
+
 static enum MHD_Result send_error(struct exchange *exchange, struct error *err, bool raw)
 {
 	struct response response = { 0 };
-	bool method = err->code == ERR_METHOD;
+	enum error_code code = err->code;
 
 	if (error_http_status(err->code) >= 500)
 		log_warn("request %s %s failed: %s (%s)", exchange->request.id,
 			 exchange->path ? exchange->path : "?", err->message,
 			 error_code_name(err->code));
 	response_error(&response, err);
-	if (method) {
-		snprintf(response.header_name[0], sizeof(response.header_name[0]), "Allow");
-		http_methods_text(exchange->allowed, response.header_value[0],
-				  sizeof(response.header_value[0]));
-	}
+	put_error_headers(&response, exchange, code);
 	if (!raw)
 		return response_send(&response, exchange);
 	response_send_raw(&response, exchange);
@@ -172,6 +195,17 @@ static void resume_idle_limit(struct exchange *exchange)
 				  exchange->connection->http->idle_seconds);
 }
 
+static int authorize(struct exchange *exchange, struct error *err)
+{
+	struct http *http = exchange->connection->http;
+	struct request *request = &exchange->request;
+
+	if (http->access.authorize)
+		return http->access.authorize(http->server, request, err);
+	request->permissions = request->actor.is_admin ? PERMISSIONS_ALL : 0;
+	return 0;
+}
+
 static int open_sink(struct exchange *exchange, struct error *err)
 {
 	struct request *request = &exchange->request;
@@ -181,8 +215,11 @@ static int open_sink(struct exchange *exchange, struct error *err)
 	request->sink = &exchange->sink;
 	suspend_idle_limit(exchange);
 
-	int r = request->route->open(exchange->connection->http->server, request, &exchange->sink,
-				     err);
+	int r = authorize(exchange, err);
+
+	if (r == 0)
+		r = request->route->open(exchange->connection->http->server, request,
+					 &exchange->sink, err);
 
 	resume_idle_limit(exchange);
 	return r;
@@ -240,7 +277,7 @@ static int run_handler(struct exchange *exchange, struct response *response, str
 {
 	struct request *request = &exchange->request;
 
-	if (read_body(exchange, err) < 0)
+	if (read_body(exchange, err) < 0 || (!is_raw(exchange) && authorize(exchange, err) < 0))
 		return -1;
 	if (request->route->run(exchange->connection->http->server, request, response, err) == 0)
 		return 0;
@@ -262,6 +299,10 @@ static enum MHD_Result answer(struct exchange *exchange)
 	drop_request(exchange);
 	if (!response.stream.next || result < 0)
 		resume_idle_limit(exchange);
+	if (result == 0 && response.direct && exchange_is_plain(exchange)) {
+		response_send_direct(&response, exchange);
+		return MHD_NO;
+	}
 	if (result == 0 && response.stream.next_stretch && exchange->is_http_1_1) {
 		response_send_stretches(&response, exchange);
 		return MHD_NO;

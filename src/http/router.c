@@ -42,6 +42,9 @@ static int add(struct router *router, const struct route *route, struct error *e
 	if (params > MAX_PARAMS || !route->run)
 		return error_set(err, ERR_INTERNAL, "route %s has too many names or no handler",
 				 route->path);
+	if (route->access == ACCESS_UNSET || (route->subject != SUBJECT_NONE && !params))
+		return error_set(err, ERR_INTERNAL, "route %s does not say who may use it",
+				 route->path);
 	for (size_t i = 0; i + 1 < router->count; i++)
 		if (router->entries[i].route->method == route->method &&
 		    same_pattern(&router->entries[i].path, &entry->path))

@@ -5,10 +5,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "http/exchange.h"
+#include "http/trust.h"
 
 #define DEFAULT_CONNECTIONS 4096
 #define DEFAULT_PER_PEER 3000
 #define DEFAULT_IDLE_SECONDS 60
+#define DEFAULT_BAD_TOKENS 10
+#define BAD_TOKEN_MS 6000 /* until one of them is forgotten */
 /*
  * Of one connection, and the most that headers may take. Just above 32 kB, from where on
  * libmicrohttpd maps it: a connection that never asks touches a page or two of it, and what one
@@ -36,6 +39,7 @@ static void connection_changed(void *arg, struct MHD_Connection *mhd, void **con
 		connection = xcalloc(1, sizeof(*connection));
 		connection->http = http;
 		connection->is_unix = listener->is_unix;
+		connection->is_wide = listener->is_wide;
 		connection->fd =
 			MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 		*context = connection;
@@ -167,9 +171,19 @@ static int socket_port(int fd)
 	return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : 0;
 }
 
+static bool socket_is_loopback(int fd)
+{
+	struct sockaddr_storage address = { 0 };
+	socklen_t len = sizeof(address);
+
+	return getsockname(fd, (struct sockaddr *)&address, &len) == 0 &&
+	       address_is_loopback(&address);
+}
+
 static void http_free(struct http *http)
 {
 	router_free(http->router);
+	failures_free(http->failures);
 	close_fdp(&http->stop_fd);
 	pthread_cond_destroy(&http->quiet);
 	pthread_mutex_destroy(&http->lock);
@@ -189,13 +203,18 @@ int http_start(const struct http_options *options, struct http **out, struct err
 	pthread_condattr_destroy(&attr);
 	http->server = options->server;
 	http->clock = options->clock;
+	http->access = options->access;
 	http->allowed_hosts = options->allowed_hosts;
 	http->max_body = options->max_body ? options->max_body : HTTP_MAX_BODY;
 	http->idle_seconds =
 		(unsigned)(options->idle_seconds ? options->idle_seconds : DEFAULT_IDLE_SECONDS);
 	http->idle_since = clock_mono(http->clock);
+	http->failures = failures_new(
+		http->clock, options->max_bad_tokens ? options->max_bad_tokens : DEFAULT_BAD_TOKENS,
+		BAD_TOKEN_MS);
 	http->port = tcp_fd >= 0 ? socket_port(tcp_fd) : 0;
-	http->tcp = (struct listener){ .http = http };
+	http->tcp = (struct listener){ .http = http,
+				       .is_wide = tcp_fd >= 0 && !socket_is_loopback(tcp_fd) };
 	http->local = (struct listener){ .http = http, .is_unix = true };
 	http->stop_fd = latch_new(err);
 	if (http->stop_fd < 0 || router_new(options->tables, &http->router, err) < 0) {

@@ -5,12 +5,16 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include "base/error.h"
 
 /* The uid that made the other end of a connected unix or loopback TCP socket. */
 int peer_uid(int fd, uid_t *uid, struct error *err);
-/* False also when the peer cannot be told. */
+bool address_is_loopback(const struct sockaddr_storage *address);
+/* A unix socket, or TCP with both ends on a loopback address. */
+bool socket_is_of_this_machine(int fd);
+/* False also when the peer cannot be told, or has come over anything but that. */
 bool peer_is_trusted(int fd);
 
 /*
