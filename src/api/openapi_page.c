@@ -34,9 +34,15 @@ static void put_link(struct buf *out, const char *ref)
 
 static void put_choices(struct buf *out, const json_t *choices)
 {
-	for (size_t i = 0; i < json_array_size(choices); i++)
-		buf_printf(out, "%s`%s`", i ? ", " : "",
-			   json_string_value(json_array_get(choices, i)));
+	for (size_t i = 0; i < json_array_size(choices); i++) {
+		const char *word = json_string_value(json_array_get(choices, i));
+
+		buf_puts(out, i ? ", " : "");
+		if (word)
+			buf_printf(out, "`%s`", word);
+		else
+			buf_puts(out, "null");
+	}
 }
 
 static void put_limits(struct buf *out, const json_t *schema)
@@ -243,10 +249,33 @@ static void put_shapes(struct buf *out, const json_t *document)
 	}
 }
 
-static void put_codes(struct buf *out)
+/* Every list of codes in the document, wherever it is. */
+static void collect_codes(const json_t *value, json_t *codes)
 {
+	const json_t *list =
+		json_array_at(json_object_at(json_object_at(value, "properties"), "code"), "enum");
+	const char *key;
+	json_t *inner;
+	size_t i;
+
+	for (i = 0; i < json_array_size(list); i++)
+		json_put_bool(codes, json_string_value(json_array_get(list, i)), true);
+	if (json_is_array(value))
+		json_array_foreach (value, i, inner)
+			collect_codes(inner, codes);
+	json_object_foreach ((json_t *)value, key, inner)
+		collect_codes(inner, codes);
+}
+
+static void put_codes(struct buf *out, const json_t *document)
+{
+	_cleanup_json_ json_t *codes = json_object();
+
+	collect_codes(document, codes);
 	buf_puts(out, "\n## Error codes\n\n| code | status |\n|---|---|\n");
-#define X(name, wire, http) buf_printf(out, "| `%s` | %d |\n", wire, http);
+#define X(name, wire, http)                                                                        \
+	if (json_object_get(codes, wire))                                                          \
+		buf_printf(out, "| `%s` | %d |\n", wire, http);
 	ERROR_CODES(X)
 #undef X
 }
@@ -271,6 +300,6 @@ char *openapi_page(const json_t *document)
 	buf_printf(&out, "%s.\n", json_str(refused, "description"));
 	put_tags(&out, document);
 	put_shapes(&out, document);
-	put_codes(&out);
+	put_codes(&out, document);
 	return buf_steal(&out);
 }

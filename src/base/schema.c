@@ -56,7 +56,14 @@ static json_t *int_schema(const struct field *f)
 
 static json_t *object_schema(const struct field *f)
 {
-	return f->fields ? fields_schema(f->fields) : typed("object");
+	json_t *schema;
+
+	if (f->fields)
+		return fields_schema(f->fields);
+	/* Said aloud: generators of clients take an object without properties for an empty one. */
+	schema = typed("object");
+	json_put_bool(schema, "additionalProperties", true);
+	return schema;
 }
 
 static json_t *string_array_schema(const struct field *f)
