@@ -69,6 +69,7 @@ extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], IS
 extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
 extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
 extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_ROUTES[];
-extern const struct route FILE_ROUTES[], OPENAPI_ROUTES[];
+extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[];
 extern const struct route EVENT_ROUTES[];
+extern const struct route TOKEN_ROUTES[], MEMBER_ROUTES[], USER_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */

@@ -64,6 +64,7 @@ const struct shape SHAPES[] = {
 		{ "agentId", "uuid?", NULL, NULL }, { "projectId", "uuid?", NULL, NULL },
 		{ "issueId", "uuid?", NULL, NULL }, { "executionWorkspaceId", "uuid?", NULL, NULL },
 		{ "environmentId", "uuid?", NULL, NULL }, { "leaseId", "uuid?", NULL, NULL },
+		{ "adapterType", "string?", "Who got its prompt; null: it named a command", NULL },
 		{ "status", "string", NULL, run_status_names },
 		{ "statusReason", "string?", "Why it waits", NULL },
 		{ "exitCode", "int?", NULL, NULL }, { "signal", "string?", NULL, NULL },
