@@ -35,6 +35,8 @@ static int become_agent(struct server *server, const char *agent_id, enum actor_
 		error_move(err, &why);
 		return -1;
 	}
+	if (!agent_may_act(&agent))
+		return unknown_caller(err);
 	*actor = (struct actor){
 		.type = "agent",
 		.kind = kind,
@@ -248,8 +250,7 @@ static int check_place(const struct request *request, const struct named *named,
 	if (!(request->route->flags & ROUTE_IN_PLACE) || !request->actor.no_local ||
 	    named->subject.driver != DRIVER_LOCAL)
 		return 0;
-	return error_set(err, ERR_FORBIDDEN,
-			 "places of driver local are not open to tokens on this server");
+	return refuse_local(err);
 }
 
 static int authorize_subject(struct server *server, struct request *request, struct error *err)

@@ -6,6 +6,7 @@
  */
 #include "api/server.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "base/text.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_LOOK_MS 500
@@ -49,6 +51,7 @@ static void settle_process(void)
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGTERM);
 	sigaddset(&ours, SIGINT);
+	sigaddset(&ours, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &ours, NULL);
 }
 
@@ -65,6 +68,15 @@ static int open_data(struct server *server, struct error *err)
 			 err);
 }
 
+/* Nodes that share a database are given the same key, or know only their own runs' tokens. */
+static int open_run_key(struct server *server, struct error *err)
+{
+	const char *path = server->options.run_key_path;
+
+	return run_token_key_load(path ? AT_FDCWD : server->data_dirfd, path ? path : "jwt.key",
+				  &server->run_key, err);
+}
+
 static int open_database(struct server *server, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(server->data_path, "berth.db");
@@ -72,8 +84,7 @@ static int open_database(struct server *server, struct error *err)
 
 	if (server->options.database_url)
 		options = (struct db_options){ .url = server->options.database_url };
-	if (db_open(&server->db, &options, err) < 0 ||
-	    run_token_key_load(server->data_dirfd, "jwt.key", &server->run_key, err) < 0)
+	if (db_open(&server->db, &options, err) < 0 || open_run_key(server, err) < 0)
 		return -1;
 	return node_register(server->db, &server->clock, server->data_dirfd, &server->node, err);
 }
@@ -163,6 +174,7 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.logs = server->run_logs,
 		.api_url = api_url,
 		.home_path = server->home_path,
+		.token_key = &server->run_key,
 	};
 
 	struct feed_options feed_options = {
@@ -198,6 +210,9 @@ static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error 
 		.server = server,
 		.clock = &server->clock,
 		.access = { access_authenticate, access_authorize },
+		.allowed_hosts = server->options.allowed_hosts,
+		.tls_cert = server->options.listen ? server->options.tls_cert : NULL,
+		.tls_key = server->options.tls_key,
 	};
 
 	if (http_start(&options, &server->http, err) < 0)
@@ -205,6 +220,28 @@ static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error 
 	if (runs_start(server->runs, err) < 0)
 		return -1;
 	return upkeep_start(server, err);
+}
+
+/* Beyond this machine a token is read by whoever listens on the way, unless there is TLS. */
+static int bind_tcp(const struct server_options *options, int *fd, int *port, struct error *err)
+{
+	bool wide = options->tls_cert || options->insecure_http;
+
+	if (options->insecure_http && !options->tls_cert)
+		log_warn("--insecure-http: tokens and output can be read on their way");
+	return http_bind(options->listen, wide, fd, port, err);
+}
+
+/* Where somebody on this machine reaches what was bound; free it. */
+static char *listen_url(const struct server_options *options, int port)
+{
+	const char *scheme = options->tls_cert ? "https" : "http";
+	const char *colon = strrchr(options->listen, ':');
+	_cleanup_free_ char *host = xstrndup(options->listen, (size_t)(colon - options->listen));
+
+	if (streq(host, "0.0.0.0") || streq(host, "localhost"))
+		return xasprintf("%s://127.0.0.1:%d", scheme, port);
+	return xasprintf("%s://%s:%d", scheme, streq(host, "[::]") ? "[::1]" : host, port);
 }
 
 static int start(struct server *server, struct error *err)
@@ -218,11 +255,12 @@ static int start(struct server *server, struct error *err)
 	    open_places(server, err) < 0)
 		return -1;
 	if (server->options.listen) {
-		if (http_bind(server->options.listen, &tcp_fd, &port, err) < 0)
+		if (bind_tcp(&server->options, &tcp_fd, &port, err) < 0)
 			return -1;
-		api_url = xasprintf("http://127.0.0.1:%d", port);
+		api_url = listen_url(&server->options, port);
 	}
-	if (open_runs(server, api_url, err) < 0 ||
+	if (open_runs(server, server->options.public_url ? server->options.public_url : api_url,
+		      err) < 0 ||
 	    socket_listen(server->socket_path, &unix_fd, err) < 0)
 		return -1;
 	server->listening = true;
@@ -279,6 +317,17 @@ static void stop(struct server *server)
 	upkeep_stop(server);
 }
 
+/* SIGHUP where there is something to read again; elsewhere it ends the server like the others. */
+static void reload(struct server *server)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	if (http_reload_tls(server->http, &err) < 0)
+		log_error("the certificate was not replaced: %s", err.message);
+	else
+		log_info("read the certificate %s again", server->options.tls_cert);
+}
+
 /* Until a signal comes, something here wants to end, or nobody needs the server any more. */
 static int wait_for_the_end(struct server *server, int signal_fd, struct error *err)
 {
@@ -298,12 +347,16 @@ static int wait_for_the_end(struct server *server, int signal_fd, struct error *
 				 (long long)(server->options.idle_exit_ms / 1000));
 			return 0;
 		}
-		if (n > 0)
-			break;
+		if (n <= 0)
+			continue;
+		if (read(signal_fd, &info, sizeof(info)) != sizeof(info))
+			return 0;
+		if (info.ssi_signo != SIGHUP || !server->options.tls_cert) {
+			log_info("signal %u: stopping", info.ssi_signo);
+			return 0;
+		}
+		reload(server);
 	}
-	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
-		log_info("signal %u: stopping", info.ssi_signo);
-	return 0;
 }
 
 int server_run(struct server *server, struct error *err)
@@ -313,6 +366,7 @@ int server_run(struct server *server, struct error *err)
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGTERM);
 	sigaddset(&ours, SIGINT);
+	sigaddset(&ours, SIGHUP);
 
 	_cleanup_close_ int signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
 

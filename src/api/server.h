@@ -14,11 +14,16 @@ struct server_options {
 	const char *socket_path;  /* NULL: <data>/berth.sock */
 	const char *database_url; /* NULL: <data>/berth.db */
 	bool allow_fake;
-	bool idle_exit;              /* end when nothing runs and nobody asked for a while */
-	int64_t idle_exit_ms;        /* 0: 60 s */
-	int64_t retention_ms;        /* finished history older than this is pruned; 0: 30 days */
-	int64_t absence_ms;          /* a place nobody speaks to ends after this long; 0: 15 min */
-	bool drain;                  /* on SIGTERM wait for runs */
+	bool idle_exit;       /* end when nothing runs and nobody asked for a while */
+	int64_t idle_exit_ms; /* 0: 60 s */
+	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
+	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
+	bool drain;           /* on SIGTERM wait for runs */
+	const char *tls_cert, *tls_key;   /* PEM files: TCP speaks TLS; both or none */
+	bool insecure_http;               /* listen beyond loopback without TLS all the same */
+	const char *const *allowed_hosts; /* names clients may know this server by; NULL: none */
+	const char *public_url;      /* how runs reach this server; NULL: by where it listens */
+	const char *run_key_path;    /* key of run tokens; NULL: <data>/jwt.key */
 	bool allow_local_for_tokens; /* callers with tokens may use places of driver local */
 
 	/* Periods; 0 for the usual ones. */
@@ -72,4 +77,5 @@ extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_
 extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[];
 extern const struct route EVENT_ROUTES[];
 extern const struct route TOKEN_ROUTES[], MEMBER_ROUTES[], USER_ROUTES[];
+extern const struct route WORKSPACE_ROUTES[], CAPABILITY_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */

@@ -22,6 +22,14 @@ static const struct flag FLAGS[] = {
 	  false },
 	{ "absence", 0, "TIME", "a place that no server speaks to ends after this long (15m)",
 	  false },
+	{ "tls-cert", 0, "FILE", "certificate (chain) in PEM; TCP then speaks TLS", false },
+	{ "tls-key", 0, "FILE", "its key in PEM; both are read again on SIGHUP", false },
+	{ "insecure-http", 0, NULL, "listen beyond loopback without TLS", false },
+	{ "allowed-host", 0, "NAME", "a name clients may call this server by", true },
+	{ "public-url", 0, "URL", "how runs reach this server, for BERTH_API_URL", false },
+	{ "run-key", 0, "FILE", "key of run tokens (jwt.key in the data directory)", false },
+	{ "allow-local-for-tokens", 0, NULL,
+	  "callers with tokens may use places of driver local, as this server's user", false },
 	{ "verbose", 'v', NULL, "log every request", false },
 	{ 0 },
 };
@@ -37,7 +45,14 @@ static int serve(struct cli *cli, const struct args *args)
 		.allow_fake = args_has(args, "allow-fake"),
 		.idle_exit = args_has(args, "idle-exit"),
 		.drain = args_has(args, "drain"),
+		.tls_cert = args_value(args, "tls-cert"),
+		.tls_key = args_value(args, "tls-key"),
+		.insecure_http = args_has(args, "insecure-http"),
+		.public_url = args_value(args, "public-url"),
+		.run_key_path = args_value(args, "run-key"),
+		.allow_local_for_tokens = args_has(args, "allow-local-for-tokens"),
 	};
+	const char *hosts[ARGS_MAX_FLAGS + 1] = { 0 };
 	struct server *server;
 	int code = 0;
 
@@ -49,6 +64,14 @@ static int serve(struct cli *cli, const struct args *args)
 	    !args_duration_ms(args, "retry-after", &options.cleanup_base_ms) ||
 	    !args_duration_ms(args, "beat-every", &options.beat_ms))
 		return EXIT_USAGE;
+	for (size_t i = 0; i < ARGS_MAX_FLAGS && (hosts[i] = args_nth(args, "allowed-host", i));
+	     i++)
+		;
+	options.allowed_hosts = hosts;
+	if (!options.tls_cert != !options.tls_key)
+		return fprintf(stderr, "berth: --tls-cert and --tls-key go together\n"), EXIT_USAGE;
+	if ((options.tls_cert || options.insecure_http) && !options.listen)
+		return fprintf(stderr, "berth: TLS needs --listen\n"), EXIT_USAGE;
 	if (args_has(args, "idle-after") && !options.idle_exit)
 		return fprintf(stderr, "berth: --idle-after needs --idle-exit\n"), EXIT_USAGE;
 	/* Others take over from a node that misses a few beats. */

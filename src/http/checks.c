@@ -1,4 +1,5 @@
 #include <strings.h>
+#include "base/log.h"
 #include "base/text.h"
 #include "http/exchange.h"
 #include "http/trust.h"
@@ -18,6 +19,7 @@ static const struct {
 	{ "transfer-encoding", offsetof(struct headers, transfer_encoding), false },
 	{ "expect", offsetof(struct headers, expect), false },
 	{ "accept", offsetof(struct headers, accept), true },
+	{ "x-request-id", offsetof(struct headers, request_id), true },
 	{ "idempotency-key", offsetof(struct headers, idempotency_key), false },
 	{ "range", offsetof(struct headers, range), false },
 	{ "last-event-id", offsetof(struct headers, last_event_id), false },
@@ -72,17 +74,27 @@ static int check_framing(struct exchange *exchange, struct error *err)
 	return 0;
 }
 
+static int check_same_origin(const struct headers *headers, struct error *err)
+{
+	if (headers->origin && !origin_is_same(headers->origin, headers->host))
+		return error_set(err, ERR_BAD_ORIGIN, "pages of other sites are not served here");
+	return 0;
+}
+
 static int check_origin(const struct exchange *exchange, struct error *err)
 {
 	const struct http *http = exchange->connection->http;
 	const struct headers *headers = &exchange->headers;
+	bool wide = exchange->connection->is_wide;
 
+	if (wide && headers->host && host_is_address(headers->host))
+		return check_same_origin(headers, err);
 	/* No web page reaches a unix socket, so what stands in Host there is decoration. */
 	if (!exchange->connection->is_unix &&
 	    (!headers->host || !host_is_ours(headers->host, http->port, http->allowed_hosts)))
 		return error_set(err, ERR_BAD_HOST,
 				 "the Host header does not name this server; use localhost:%d or "
-				 "127.0.0.1:%d",
+				 "127.0.0.1:%d, or start it with --allowed-host",
 				 http->port, http->port);
 	if (headers->origin && !origin_is_ours(headers->origin, http->port, http->allowed_hosts))
 		return error_set(err, ERR_BAD_ORIGIN, "pages of other sites are not served here");
@@ -180,6 +192,28 @@ static int check_caller(struct exchange *exchange, struct error *err)
 				 "without a token only the user this server runs as, and root, may "
 				 "use it");
 	return 0;
+}
+
+/*
+ * Known callers may name their request, so that one name leads through their logs and ours. What
+ * does not look like a name is not taken, and no error: the id is for people.
+ */
+static void take_request_id(struct exchange *exchange)
+{
+	static const char NAME[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	const char *wanted = exchange->headers.request_id;
+	struct request *request = &exchange->request;
+
+	if (!wanted || request->actor.kind == ACTOR_NOBODY)
+		return;
+
+	size_t len = strlen(wanted);
+
+	if (len < 8 || len >= sizeof(request->id) || strspn(wanted, NAME) != len)
+		return;
+	snprintf(request->id, sizeof(request->id), "%s", wanted);
+	log_set_request(request->id);
 }
 
 static json_t *query_value(const struct field *field, const char *text)
@@ -331,7 +365,10 @@ int exchange_check(struct exchange *exchange, const char *method, size_t target_
 	int found = find_route(exchange, method, target_len, err);
 
 	/* A stranger learns nothing about which paths there are. */
-	if (check_caller(exchange, err) < 0 || found < 0)
+	if (check_caller(exchange, err) < 0)
+		return -1;
+	take_request_id(exchange);
+	if (found < 0)
 		return -1;
 	request->content_length = exchange_declared_length(exchange);
 	if (check_query(exchange, err) < 0 || check_key(exchange, err) < 0 ||

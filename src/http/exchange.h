@@ -26,6 +26,7 @@ struct http {
 	const char *const *allowed_hosts;
 	struct http_access access;
 	struct failures *failures; /* of peers that came with bad tokens */
+	struct tls *tls;           /* of the TCP listener; NULL: it speaks plain HTTP */
 	int64_t max_body;
 	unsigned idle_seconds;
 	int port;
@@ -57,7 +58,7 @@ struct headers {
 	const char *host, *origin, *content_type, *content_length, *transfer_encoding, *expect;
 	const char *accept, *idempotency_key, *range, *last_event_id;
 	const char *connection, *upgrade, *websocket_key, *websocket_version;
-	const char *authorization, *run_id, *forwarded;
+	const char *authorization, *run_id, *forwarded, *request_id;
 	bool repeated; /* one that may stand only once stood twice */
 };
 
@@ -72,7 +73,8 @@ struct exchange {
 	unsigned allowed; /* methods of the path, for 405 */
 	struct buf body;
 	int64_t received; /* bytes of body, kept or not */
-	int64_t began;
+	int64_t began, began_us;
+	int status;                       /* of the answer; 0: none was sent */
 	int64_t retry_after_ms;           /* with ERR_TOO_MANY: when to come again; 0: not said */
 	struct body_sink sink;            /* until the request is dropped */
 	struct websocket_session session; /* until it has run */

@@ -213,10 +213,10 @@ struct route {
 
 /*
  * A listening TCP socket for "127.0.0.1:7411", "[::1]:7411" or "localhost:7411"; port 0 picks one.
- * Only loopback addresses: wider ones need tokens and TLS. Clients may connect at once; they are
- * answered when http_start has been given the socket.
+ * Addresses beyond loopback only with `wide`: on such a socket nobody is trusted without a token.
+ * Clients may connect at once; they are answered when http_start has been given the socket.
  */
-int http_bind(const char *address, int *fd, int *port, struct error *err);
+int http_bind(const char *address, bool wide, int *fd, int *port, struct error *err);
 
 /*
  * Who is asking and what they may do, known only to rooms above this one. Without them there is
@@ -241,19 +241,24 @@ struct http_options {
 	void *server;    /* passed to handlers */
 	struct clock *clock;
 	struct http_access access;
-	int max_connections; /* 0: 4096 */
-	int max_per_peer;    /* per client address over TCP; 0: 3000 */
-	int max_bad_tokens;  /* per client at one time; 0: 10 */
-	int64_t max_body;    /* 0: HTTP_MAX_BODY */
-	int idle_seconds;    /* a connection between two requests or in the middle of one; 0: 60 */
+	int max_connections;            /* 0: 4096 */
+	int max_per_peer;               /* per client address over TCP; 0: 3000 */
+	const char *tls_cert, *tls_key; /* PEM files: TCP speaks TLS; both or none */
+	int max_bad_tokens;             /* per client at one time; 0: 10 */
+	int64_t max_body;               /* 0: HTTP_MAX_BODY */
+	int idle_seconds; /* a connection between two requests or in the middle of one; 0: 60 */
 	const char *const
 		*allowed_hosts; /* besides localhost names and loopback addresses; may be NULL */
 };
 struct http;
 int http_start(const struct http_options *options, struct http **http, struct error *err);
+/* Reads certificate and key again. On failure the old ones stay; without TLS it is ERR_CONFLICT. */
+int http_reload_tls(struct http *http, struct error *err);
 int http_port(const struct http *http); /* the TCP port in use, 0 for none */
 bool http_is_stopping(const struct http *http);
 size_t http_connections(const struct http *http);
+/* Requests by route and status, as Prometheus text. */
+void http_metrics(const struct http *http, struct buf *out);
 int64_t http_idle_since(
 	const struct http *http); /* clock_mono of the last request's end; 0: busy now */
 /*

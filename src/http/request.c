@@ -1,4 +1,5 @@
 #include "base/log.h"
+#include "base/metric.h"
 #include "base/text.h"
 #include "http/exchange.h"
 #include "record/member.h"
@@ -7,6 +8,11 @@
 #define DISCARD_MAX (32 << 20)
 #define BODY_BUDGET (128 << 20) /* bytes of bodies in memory at one time */
 #define BODY_MS 120000          /* for the whole of one body */
+#define SLOW_MS 5000            /* from here on a request is worth a line in the log */
+
+METRIC_HISTOGRAM(
+	REQUEST_SECONDS, "berth_http_request_seconds", "",
+	"From the first line of a request to the last byte of its answer, streams left out");
 
 const char *request_query(const struct request *request, const char *key)
 {
@@ -65,9 +71,11 @@ struct exchange *exchange_new(struct http_connection *connection, struct MHD_Con
 	exchange->mhd = mhd;
 	exchange->raw_url = xstrndup(raw_url, HTTP_MAX_URL + 1);
 	exchange->began = clock_mono(connection->http->clock);
+	exchange->began_us = metric_now_us();
 	exchange->request.connection = connection;
 	exchange->request.http = connection->http;
 	id_new(exchange->request.id);
+	log_set_request(exchange->request.id);
 	note_busy(connection->http, true);
 	return exchange;
 }
@@ -87,13 +95,32 @@ static void drop_request(struct exchange *exchange)
 	url_clear(&exchange->url);
 }
 
+/* Counts it, and writes it down: trouble for everybody, the rest for those who want to see all. */
+static void note_end(const struct exchange *exchange)
+{
+	const struct request *request = &exchange->request;
+	const struct route *route = request->route;
+	int64_t us = metric_now_us() - exchange->began_us;
+	bool streams = route && route->flags & (ROUTE_STREAM | ROUTE_WEBSOCKET);
+	bool trouble = exchange->status >= 500 || (us / 1000 >= SLOW_MS && !streams);
+	enum log_level level = trouble ? LOG_INFO_ : LOG_DEBUG_;
+
+	router_count(exchange->connection->http->router, route, exchange->status);
+	if (!streams)
+		metric_observe_us(&REQUEST_SECONDS, us);
+	if (log_wants(level))
+		log_with(level, "request",
+			 LOG_TEXT_FIELD("method", http_method_name(request->method)),
+			 LOG_TEXT_FIELD("path", exchange->path ? exchange->path : "?"),
+			 LOG_INT_FIELD("status", exchange->status), LOG_INT_FIELD("ms", us / 1000),
+			 LOG_TEXT_FIELD("actor", request->actor.id));
+}
+
 void exchange_free(struct exchange *exchange)
 {
 	struct http *http = exchange->connection->http;
 
-	log_debug("request id=%s path=%s ms=%lld", exchange->request.id,
-		  exchange->path ? exchange->path : "?",
-		  (long long)(clock_mono(http->clock) - exchange->began));
+	note_end(exchange);
 	drop_request(exchange);
 	if (exchange->session.close)
 		exchange->session.close(exchange->session.arg);
@@ -101,6 +128,7 @@ void exchange_free(struct exchange *exchange)
 	free(exchange->path);
 	free(exchange->raw_url);
 	free(exchange);
+	log_set_request(NULL);
 	note_busy(http, false);
 }
 
@@ -127,9 +155,9 @@ static enum MHD_Result send_error(struct exchange *exchange, struct error *err, 
 	struct response response = { 0 };
 	enum error_code code = err->code;
 
-	if (error_http_status(err->code) >= 500)
-		log_warn("request %s %s failed: %s (%s)", exchange->request.id,
-			 exchange->path ? exchange->path : "?", err->message,
+	exchange->status = error_http_status(err->code);
+	if (exchange->status >= 500)
+		log_warn("%s failed: %s (%s)", exchange->path ? exchange->path : "?", err->message,
 			 error_code_name(err->code));
 	response_error(&response, err);
 	put_error_headers(&response, exchange, code);
@@ -296,6 +324,7 @@ static enum MHD_Result answer(struct exchange *exchange)
 
 	int result = run_handler(exchange, &response, &err);
 
+	exchange->status = response.status ? response.status : MHD_HTTP_OK;
 	drop_request(exchange);
 	if (!response.stream.next || result < 0)
 		resume_idle_limit(exchange);
@@ -303,7 +332,8 @@ static enum MHD_Result answer(struct exchange *exchange)
 		response_send_direct(&response, exchange);
 		return MHD_NO;
 	}
-	if (result == 0 && response.stream.next_stretch && exchange->is_http_1_1) {
+	if (result == 0 && response.stream.next_stretch && exchange->is_http_1_1 &&
+	    exchange_is_plain(exchange)) {
 		response_send_stretches(&response, exchange);
 		return MHD_NO;
 	}

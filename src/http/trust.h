@@ -22,5 +22,11 @@ bool peer_is_trusted(int fd);
  * operator allowed, so that a page of another site whose name resolves to us gets nowhere. An
  * Origin is ours when its host part is, over http or https.
  */
+/*
+ * An address instead of a name: no page can have made a browser ask for that by what a name
+ * resolves to. For listeners beyond loopback, where it takes a token anyway.
+ */
+bool host_is_address(const char *host);
+bool origin_is_same(const char *origin, const char *host);
 bool host_is_ours(const char *host, int port, const char *const *allowed);
 bool origin_is_ours(const char *origin, int port, const char *const *allowed);

@@ -86,6 +86,12 @@ struct lease_request {
 int lease_acquire(struct leases *leases, const struct lease_request *request, struct lease *lease,
 		  struct place *place, struct error *err);
 
+/*
+ * A caller with no_local wants to get into a place of driver local; lease_acquire says so too.
+ * ERR_FORBIDDEN, always in these words.
+ */
+int refuse_local(struct error *err);
+
 int lease_get(struct leases *leases, const char *id, struct lease *lease, struct place *place,
 	      struct error *err); /* place may be NULL; ERR_NOT_FOUND */
 /* Array of lease JSON, last used first; status NULL for any. At most limit. */

@@ -162,8 +162,14 @@ static int check_owner(struct tx *tx, const struct token *row, struct error *err
 	_cleanup_user_ struct user user = { 0 };
 	_cleanup_(agent_clear) struct agent agent = { 0 };
 
-	if (id_is_set(row->agent_id))
-		return agent_get_tx(tx, row->agent_id, &agent, err);
+	if (id_is_set(row->agent_id)) {
+		if (agent_get_tx(tx, row->agent_id, &agent, err) < 0)
+			return -1;
+		if (!agent_may_act(&agent))
+			return error_set(err, ERR_CONFLICT, "an agent that is %s cannot have keys",
+					 agent_status_name(agent.status));
+		return 0;
+	}
 	if (user_get_tx(tx, row->user_id, &user, err) < 0)
 		return -1;
 	if (user.disabled)

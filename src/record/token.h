@@ -19,6 +19,13 @@ void token_clear(struct token *token);
 #define _cleanup_token_ _cleanup_(token_clear)
 json_t *token_json(const struct token *token);
 
+/* Agents that were ended, or were not let begin, have no access. */
+static inline bool agent_may_act(const struct agent *agent)
+{
+	return agent->status != AGENT_STATUS_TERMINATED &&
+	       agent->status != AGENT_STATUS_PENDING_APPROVAL;
+}
+
 struct token_wish {
 	const char *user_id, *agent_id; /* one of them */
 	const char *name;
@@ -26,8 +33,8 @@ struct token_wish {
 };
 /*
  * `text` is the only copy of the token there will ever be. ERR_NOT_FOUND without such a user or
- * agent, ERR_CONFLICT for a user who is disabled. Written to the activity of the companies it
- * opens, without the token.
+ * agent, ERR_CONFLICT for a user or agent that has no access anyway. Written to the activity of the
+ * companies it opens, without the token.
  */
 int token_create(struct db *db, struct clock *clock, const struct actor *actor,
 		 const struct token_wish *wish, struct token *out, char text[TOKEN_TEXT_SIZE],

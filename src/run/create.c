@@ -88,6 +88,19 @@ static int check_reference(struct tx *tx, const struct creation *c, const char *
 	return 0;
 }
 
+/* Said at once where the request itself names the place; else when the run is resolved. */
+static int check_local(struct tx *tx, const struct creation *c, struct error *err)
+{
+	_cleanup_environment_ struct environment environment = { 0 };
+	const char *id = json_str(c->body, "environmentId");
+
+	if (!id || !c->actor->no_local)
+		return 0;
+	if (environment_get_tx(tx, id, &environment, err) < 0)
+		return -1;
+	return environment.driver == DRIVER_LOCAL ? refuse_local(err) : 0;
+}
+
 static int insert_run(struct tx *tx, void *arg, struct error *err)
 {
 	struct creation *c = arg;
@@ -105,7 +118,8 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 	    check_reference(tx, c, "projectId", &RUN_REF_PROJECT, err) < 0 ||
 	    check_reference(tx, c, "issueId", &RUN_REF_ISSUE, err) < 0 ||
 	    check_reference(tx, c, "executionWorkspaceId", &RUN_REF_WORKSPACE, err) < 0 ||
-	    check_reference(tx, c, "environmentId", &RUN_REF_ENVIRONMENT, err) < 0)
+	    check_reference(tx, c, "environmentId", &RUN_REF_ENVIRONMENT, err) < 0 ||
+	    check_local(tx, c, err) < 0)
 		return -1;
 	if (tx_exec(tx, &RUN_INSERT, err, B_TEXT(c->id), B_TEXT(c->company_id),
 		    B_TEXT(json_str(b, "agentId")), B_TEXT(json_str(b, "projectId")),
@@ -149,7 +163,7 @@ static int check_body(const json_t *body, struct error *err)
 }
 
 /* The request's choice of environment is kept with its three states until the run is resolved. */
-static json_t *initial_context(const json_t *body)
+static json_t *initial_context(const json_t *body, const struct actor *actor)
 {
 	json_t *context = json_object(), *request = json_object();
 	json_t *environment = json_object_get(body, "environmentId");
@@ -162,6 +176,8 @@ static json_t *initial_context(const json_t *body)
 		json_put_bool(request, "withoutEnd", true);
 	if (json_object_at(body, "tty"))
 		json_put_ref(request, "tty", json_object_at(body, "tty"));
+	if (actor->no_local)
+		json_put_bool(request, "noLocal", true);
 	json_put_new(context, "request", request);
 	return context;
 }
@@ -171,7 +187,7 @@ static int create_plain(struct runs *runs, const struct actor *actor, const char
 			const char *company_id, const json_t *body, struct run *run,
 			struct error *err)
 {
-	_cleanup_json_ json_t *context = initial_context(body);
+	_cleanup_json_ json_t *context = initial_context(body, actor);
 	_cleanup_json_ json_t *no_env = json_object();
 	const json_t *env = json_object_at(body, "env");
 	_cleanup_free_ char *command = json_text(json_object_get(body, "command"));

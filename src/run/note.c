@@ -222,13 +222,16 @@ int run_note_timings(struct db *db, struct clock *clock, const char *id, const j
 }
 
 /* What was asked for goes along; what became of the first attempt does not. */
-static json_t *request_of(const struct run *run)
+static json_t *request_of(const struct run *run, const struct actor *actor)
 {
 	json_t *context = json_object();
-	json_t *request = json_object_at(run->context, "request");
+	json_t *asked = json_object_at(run->context, "request");
+	json_t *request = asked ? json_deep_copy(asked) : json_object();
 
-	if (request)
-		json_put_ref(context, "request", request);
+	/* Whoever repeats a run does not get further by it than by one of their own. */
+	if (actor->no_local)
+		json_put_bool(request, "noLocal", true);
+	json_put_new(context, "request", request);
 	return context;
 }
 
@@ -260,7 +263,7 @@ int run_queue_retry(struct db *db, struct clock *clock, const struct node *node,
 		    const struct actor *actor, const struct run *of, int64_t loss_count,
 		    char new_id[ID_SIZE], struct error *err)
 {
-	_cleanup_json_ json_t *context = request_of(of);
+	_cleanup_json_ json_t *context = request_of(of, actor);
 	_cleanup_free_ char *text = json_text(context);
 	struct note n = { .id = new_id,
 			  .text = text,

@@ -21,7 +21,8 @@ struct orchestration {
 	struct executor *executor;
 	struct runlog_store *logs;
 	const char *api_url, *home_path;
-	int cancel_fd; /* latch: the run was asked to stop */
+	const struct run_token_key *token_key; /* NULL: runs get no tokens */
+	int cancel_fd;                         /* latch: the run was asked to stop */
 };
 /* Walks one claimed run to its end. Never fails: every outcome is on the row. */
 void orchestrate(struct orchestration *o, struct run *run);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "lease/lease.h"
+#include "record/run_token.h"
 #include "runlog/runlog.h"
 
 struct run {
@@ -33,9 +34,10 @@ void run_clear(struct run *run);
 #define _cleanup_run_ _cleanup_(run_clear)
 /*
  * {id, companyId, agentId, projectId, issueId, executionWorkspaceId, environmentId, leaseId,
- * adapterType (null: it named a command), status, statusReason, exitCode, signal, reason, error, errorCode, command, cwd, timeoutMs,
- * retryOfRunId, processLossRetryCount, logBytes, context, timings, result, createdAt, startedAt,
- * finishedAt, updatedAt} Values of env and stdin are never shown; envKeys lists the names.
+ * adapterType (null: it named a command), status, statusReason, exitCode, signal, reason, error,
+ * errorCode, command, cwd, timeoutMs, retryOfRunId, processLossRetryCount, logBytes, context,
+ * timings, result, createdAt, startedAt, finishedAt, updatedAt} Values of env and stdin are never
+ * shown; envKeys lists the names.
  */
 json_t *run_json(const struct run *run);
 
@@ -51,6 +53,7 @@ struct runs_options {
 	int max_parallel;      /* threads; 0: 64. Further runs stay queued with a reason */
 	const char *api_url;   /* for BERTH_API_URL; NULL: none yet */
 	const char *home_path; /* <data>/home: working directories of agents without one */
+	const struct run_token_key *token_key; /* signs the tokens of runs; NULL: they get none */
 };
 int runs_new(const struct runs_options *options, struct runs **runs, struct error *err);
 /* Recovery at start (spec 01 E.7): runs of this node's earlier boots, and of dead nodes. */

@@ -51,6 +51,7 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	runs->max_parallel = options->max_parallel > 0 ? options->max_parallel : DEFAULT_PARALLEL;
 	runs->api_url = xstrdup(options->api_url);
 	runs->home_path = xstrdup(options->home_path);
+	runs->token_key = options->token_key;
 	pthread_mutex_init(&runs->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -214,6 +215,7 @@ static void *walk_run(void *arg)
 		.logs = runs->logs,
 		.api_url = runs->api_url,
 		.home_path = runs->home_path,
+		.token_key = runs->token_key,
 		.cancel_fd = task->cancel_fd,
 	};
 

@@ -33,6 +33,7 @@ struct runs {
 	struct runlog_store *logs;
 	int max_parallel;
 	char *api_url, *home_path;
+	const struct run_token_key *token_key;
 
 	/* `lock` guards what follows; it is never held across a database or driver call. */
 	pthread_mutex_t lock;
