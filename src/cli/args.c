@@ -99,6 +99,15 @@ static int take_flag(struct args *args, char **argv, int left, struct error *err
 				 : take_short(args, argv, left, err);
 }
 
+static bool has_instead(const struct args *args)
+{
+	for (const char *const *flag = args->verb->instead; flag && *flag; flag++) {
+		if (args_has(args, *flag))
+			return true;
+	}
+	return false;
+}
+
 int args_parse(struct args *args, const struct verb *verb, int argc, char **argv, struct error *err)
 {
 	int out = 0;
@@ -138,7 +147,7 @@ int args_parse(struct args *args, const struct verb *verb, int argc, char **argv
 	if (args->positionals > verb->max_args)
 		return error_set(err, ERR_BAD_REQUEST, "berth %s does not take \"%s\"", verb->name,
 				 argv[verb->max_args]);
-	if (verb->takes_command && (!args->command || !args->command[0]))
+	if (verb->takes_command && (!args->command || !args->command[0]) && !has_instead(args))
 		return error_set(err, ERR_BAD_REQUEST, "berth %s needs a command: %s", verb->name,
 				 verb->arguments);
 	return 0;

@@ -62,6 +62,8 @@ struct verb {
 	const struct flag *flags;  /* besides those every verb takes; NULL: none */
 	size_t min_args, max_args; /* positionals */
 	bool takes_command;        /* wants `-- CMD...` (or the command as further positionals) */
+	/* Flags that stand for the command; NULL: none does. */
+	const char *const *instead;
 	int usage_exit;            /* 0: EXIT_USAGE */
 	int (*run)(struct cli *cli, const struct args *args); /* the program's exit code */
 };

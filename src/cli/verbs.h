@@ -11,6 +11,7 @@ extern const struct verb VERB_LEASE_ACQUIRE, VERB_LEASE_LS, VERB_LEASE_SHOW, VER
 	VERB_LEASE_RELEASE;
 extern const struct verb VERB_RUNS, VERB_LOGS, VERB_CANCEL, VERB_RETRY;
 extern const struct verb VERB_COMPANY_LS, VERB_COMPANY_ADD, VERB_AGENT_LS, VERB_AGENT_ADD;
+extern const struct verb VERB_ADAPTER_LS, VERB_ADAPTER_TEST;
 extern const struct verb VERB_AUDIT, VERB_DOCTOR, VERB_PRUNE, VERB_BACKUP, VERB_VERSION,
 	VERB_FAULTS, VERB_OPENAPI;
 
@@ -18,5 +19,7 @@ extern const struct verb VERB_AUDIT, VERB_DOCTOR, VERB_PRUNE, VERB_BACKUP, VERB_
 int put_variables(const struct args *args, json_t *body, struct error *err);
 /* This program's standard input into the body's stdin. */
 int put_stdin(json_t *body, struct error *err);
+/* A JSON object given on the command line, or @FILE with one; new reference. */
+json_t *config_argument(const char *text, struct error *err);
 /* The terminal here into the body's tty. */
 void put_terminal(json_t *body);
