@@ -1,6 +1,7 @@
 #include "api/resource.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "record/workspace.h"
 
 #define SECOND ((int64_t)1000)
 #define TTL_DEFAULT 3600

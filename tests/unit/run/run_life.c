@@ -49,7 +49,7 @@ static void add_agent(struct world *w, const char *body_text, struct agent *agen
 {
 	_cleanup_json_ json_t *body = json_parse(body_text, strlen(body_text), NULL);
 
-	assert_ok(agent_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, body, agent, err));
+	assert_ok(agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body, agent, err));
 }
 
 static void HB_1_a_process_agent_without_configuration_runs_on_local(void **state)
@@ -113,19 +113,19 @@ static void HB_3_a_linked_workspace_that_is_not_reused_does_not_choose(void **st
 		old_id);
 	add_agent(w, agent_body, &agent);
 	body = json_loads("{\"name\":\"p\"}", 0, NULL);
-	assert_ok(project_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, body, &project,
+	assert_ok(project_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body, &project,
 				 err));
 	json_decref(body);
 	id_copy(in.company_id, w->company.id);
 	id_copy(in.project_id, project.id);
 	config = xasprintf("{\"config\":{\"environmentId\":\"%s\"}}", old_id);
 	in.metadata = json_loads(config, 0, NULL);
-	assert_ok(workspace_record_create(w->db, &w->clock, &in, &ws, err));
+	assert_ok(workspace_record_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), &in, &ws, err));
 	issue_body = xasprintf("{\"title\":\"i\",\"executionWorkspaceId\":\"%s\","
 			       "\"executionWorkspaceSettings\":{\"environmentId\":\"%s\"}}",
 			       ws.id, new_id);
 	body = json_loads(issue_body, 0, NULL);
-	assert_ok(issue_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, body, &issue, err));
+	assert_ok(issue_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body, &issue, err));
 	run_body = xasprintf("{\"command\":[\"true\"],\"agentId\":\"%s\",\"issueId\":\"%s\"}",
 			     agent.id, issue.id);
 	run_to_end(w, run_body, &run);
@@ -339,9 +339,9 @@ static void a_foreign_reference_is_refused_and_nothing_is_written(void **state)
 	struct company other = { 0 };
 	struct agent agent = { 0 };
 
-	assert_ok(company_create(w->db, &w->clock, &ACTOR_SYSTEM, "other", &other, err));
+	assert_ok(company_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), "other", NULL, &other, err));
 	body = json_loads("{\"name\":\"spy\"}", 0, NULL);
-	assert_ok(agent_create(w->db, &w->clock, &ACTOR_SYSTEM, other.id, body, &agent, err));
+	assert_ok(agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), other.id, body, &agent, err));
 	json_decref(body);
 	body = json_loads("{\"command\":[\"true\"]}", 0, NULL);
 	json_put_str(body, "agentId", agent.id);
