@@ -12,6 +12,7 @@
 #define SECOND ((int64_t)1000)
 #define LOOK_MS (15 * SECOND)
 #define VERSION_MS (30 * SECOND)
+#define LATE_MS (15 * SECOND) /* a command is ended by its own deadline; this is for no answer */
 /* Past every deadline of a test: a lease whose server was killed ends by itself soon after. */
 #define LEASE_MS (300 * SECOND)
 #define OUTPUT_MAX 4096
@@ -155,10 +156,11 @@ static void keep_output(struct buf *to, const struct runlog_chunk *chunk)
 }
 
 /* Until it has ended; it has a deadline of its own. Nobody waits for the answer of one who left. */
-static int hear_out(struct bench *bench, struct exec_view *view, struct answer_of *answer,
-		    struct error *err)
+static int hear_out(struct bench *bench, struct exec_view *view, int64_t timeout_ms,
+		    struct answer_of *answer, struct error *err)
 {
 	struct runlog_chunk chunk;
+	enum stream_event event;
 	int r;
 
 	for (;;) {
@@ -172,11 +174,14 @@ static int hear_out(struct bench *bench, struct exec_view *view, struct answer_o
 		}
 		if (!exec_view_is_live(view))
 			return exec_view_outcome(view, &answer->outcome, err);
-		if (stream_wait(bench->test->request->connection, exec_view_event(view), -1) ==
-		    STREAM_GONE) {
-			executor_cancel(bench->test->server->executor, view->id, EXEC_CANCELLED);
-			return error_set(err, ERR_CANCELLED, "the client went away");
-		}
+		event = stream_wait(bench->test->request->connection, exec_view_event(view),
+				    (int)(timeout_ms + LATE_MS));
+		if (event == STREAM_READY)
+			continue;
+		executor_cancel(bench->test->server->executor, view->id, EXEC_CANCELLED);
+		if (event == STREAM_TIMEOUT)
+			return error_set(err, ERR_TIMEOUT, "its end was not told in time");
+		return error_set(err, ERR_CANCELLED, "the client went away");
 	}
 }
 
@@ -207,7 +212,7 @@ static int ask(struct bench *bench, char *const *argv, int64_t timeout_ms, struc
 	if (execs_start(server->execs, &order, &live, err) < 0 ||
 	    exec_view_new(server, id, live, &view, err) < 0)
 		return -1;
-	return hear_out(bench, &view, answer, err);
+	return hear_out(bench, &view, timeout_ms, answer, err);
 }
 
 static bool succeeded(const struct answer_of *answer)
