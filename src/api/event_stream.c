@@ -24,8 +24,10 @@ struct event_stream {
 	struct feed_reader *reader;
 	char company_id[ID_SIZE];
 	unsigned types;
-	int64_t after; /* the last number that was looked at */
-	int64_t until; /* mono: when it ends by itself; -1 never */
+	int64_t after;  /* the last number that was looked at */
+	int64_t until;  /* mono: when it ends by itself; -1 never */
+	bool follow;    /* else it ends where the events do */
+	bool caught_up; /* the database had no more */
 	bool attached;
 	struct buf out; /* not sent yet */
 };
@@ -61,7 +63,8 @@ static void put_events(struct event_stream *s, const struct event_page *page)
 			frame_event(&s->out, s->company_id, row);
 		s->after = row->seq;
 	}
-	if (!page->more)
+	s->caught_up = !page->more;
+	if (s->caught_up)
 		s->after = MAX_OF(s->after, page->now);
 }
 
@@ -110,9 +113,9 @@ static void run_direct(void *arg, int fd, int stop_fd)
 
 	/* The preamble, then old events until the feed's ring reaches back to where we are. */
 	do {
-		if (send_out(s, fd, stop_fd) < 0)
+		if (send_out(s, fd, stop_fd) < 0 || (!s->follow && s->caught_up))
 			return;
-		if (feed_attach(s->reader, s->after, fd)) {
+		if (s->follow && feed_attach(s->reader, s->after, fd)) {
 			buf_free(&s->out);
 			sleep_until_over(s, fd, stop_fd);
 			return;
@@ -141,8 +144,10 @@ static ssize_t next_bytes(void *arg, struct http_connection *connection, char *b
 	while (event_fd >= 0) {
 		if (s->out.len)
 			return take_out(s, buf, max);
+		if (!s->follow && s->caught_up)
+			return 0;
 		if (!s->attached) {
-			s->attached = feed_attach(s->reader, s->after, -1);
+			s->attached = s->follow && feed_attach(s->reader, s->after, -1);
 			if (!s->attached && replay(s, &err) < 0) {
 				log_warn("events of %s: %s", s->company_id, err.message);
 				return -1;
@@ -209,6 +214,7 @@ static int join(struct event_stream *s, int64_t last_id, struct error *err)
 	    feed_join(s->server->feed, s->company_id, s->types, page.now, &s->reader, err) < 0)
 		return -1;
 	s->after = last_id >= 0 ? last_id : page.now;
+	s->caught_up = last_id < 0;
 	buf_puts(&s->out, "retry: 1000\n");
 	if (last_id >= 0 && (last_id < page.floor || last_id > page.now))
 		put_reset(s, &page);
@@ -235,6 +241,7 @@ static int open_stream(void *arg, struct request *request, struct response *resp
 
 	s->server = server;
 	s->types = types;
+	s->follow = request_query_flag(request, "follow", true);
 	s->until = is_trusted_locally(&request->actor)
 			   ? -1
 			   : clock_mono(&server->clock) + TOKEN_STREAM_MS;
@@ -261,6 +268,9 @@ static const struct field QUERY[] = {
 	  .type = FIELD_STRING,
 	  .max = 20,
 	  .summary = "Goes on after this event, like the header Last-Event-ID" },
+	{ .name = "follow",
+	  .type = FIELD_BOOL,
+	  .summary = "0: only what there is already, then the stream ends" },
 	{ 0 },
 };
 

@@ -650,7 +650,7 @@ static void do_what_is_due(struct feed *feed, struct due *due, bool woken)
 
 		pthread_mutex_unlock(&feed->lock);
 		if (wanted)
-			growth_look(feed->growth, announce, feed);
+			growth_look(feed->growth, clock_now(feed->options.clock), announce, feed);
 		else
 			growth_forget(feed->growth);
 	}

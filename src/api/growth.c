@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/text.h"
 
 SQL(GROWTH_RUN, "SELECT company_id, agent_id FROM runs WHERE id = $1");
@@ -99,14 +98,11 @@ static void remember(struct growth *growth, struct log *log)
 	}
 }
 
-static void tell(struct log *log, growth_fn *fn, void *arg)
+static void tell(struct log *log, int64_t now, growth_fn *fn, void *arg)
 {
 	_cleanup_json_ json_t *payload = json_object();
-	struct timespec now;
-	struct event_row row = { .type = EVENT_RUN_LOG };
+	struct event_row row = { .type = EVENT_RUN_LOG, .created_at = now };
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	row.created_at = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 	json_put_str(payload, "runId", log->run_id);
 	json_put_str(payload, "agentId", id_is_set(log->agent_id) ? log->agent_id : NULL);
 	json_put_time(payload, "ts", row.created_at);
@@ -118,7 +114,7 @@ static void tell(struct log *log, growth_fn *fn, void *arg)
 	log->told = log->end;
 }
 
-void growth_look(struct growth *growth, growth_fn *fn, void *arg)
+void growth_look(struct growth *growth, int64_t now_ms, growth_fn *fn, void *arg)
 {
 	struct logs now = { 0 };
 
@@ -130,7 +126,7 @@ void growth_look(struct growth *growth, growth_fn *fn, void *arg)
 
 		remember(growth, log);
 		if (id_is_set(log->company_id) && log->end > MAX_OF(log->told, 0))
-			tell(log, fn, arg);
+			tell(log, now_ms, fn, arg);
 	}
 	growth_forget(growth);
 	growth->known = now;

@@ -14,6 +14,6 @@ void growth_free(struct growth *growth);
 
 typedef void growth_fn(void *arg, const char *company_id, const struct event_row *row);
 /* Calls fn for every run whose log has grown; of a log seen for the first time too. */
-void growth_look(struct growth *growth, growth_fn *fn, void *arg);
+void growth_look(struct growth *growth, int64_t now_ms, growth_fn *fn, void *arg);
 /* The next look begins anew. */
 void growth_forget(struct growth *growth);
