@@ -9,11 +9,16 @@ extern const struct verb VERB_SERVE, VERB_RUN, VERB_EXEC, VERB_ATTACH, VERB_CP;
 extern const struct verb VERB_ENV_ADD, VERB_ENV_LS, VERB_ENV_SHOW, VERB_ENV_RM, VERB_ENV_PROBE;
 extern const struct verb VERB_LEASE_ACQUIRE, VERB_LEASE_LS, VERB_LEASE_SHOW, VERB_LEASE_RENEW,
 	VERB_LEASE_RELEASE;
+extern const struct verb VERB_EVENTS, VERB_TOP;
 extern const struct verb VERB_RUNS, VERB_LOGS, VERB_CANCEL, VERB_RETRY;
 extern const struct verb VERB_COMPANY_LS, VERB_COMPANY_ADD, VERB_AGENT_LS, VERB_AGENT_ADD;
 extern const struct verb VERB_ADAPTER_LS, VERB_ADAPTER_TEST;
 extern const struct verb VERB_AUDIT, VERB_DOCTOR, VERB_PRUNE, VERB_BACKUP, VERB_VERSION,
 	VERB_FAULTS, VERB_OPENAPI;
+
+extern const struct verb VERB_TOKEN_CREATE, VERB_TOKEN_LS, VERB_TOKEN_REVOKE;
+extern const struct verb VERB_USER_ADD, VERB_USER_LS, VERB_USER_SET, VERB_WHOAMI;
+extern const struct verb VERB_MEMBER_SET, VERB_MEMBER_LS, VERB_MEMBER_RM;
 
 /* What -e gave, into the body's env. */
 int put_variables(const struct args *args, json_t *body, struct error *err);

@@ -40,7 +40,7 @@ SQL(TOKEN_FIND, "SELECT t.id, t.user_id, t.agent_id, t.hash, t.expires_at, t.rev
 		" ON r.user_id = t.user_id AND r.role = 'instance_admin'"
 		" WHERE t.hash = $1");
 SQL(TOKEN_USED, "UPDATE tokens SET last_used_at = $2"
-		" WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < CAST($3 AS BIGINT))");
+		" WHERE id = $1 AND (last_used_at IS NULL OR last_used_at <= CAST($3 AS BIGINT))");
 SQL(TOKEN_COMPANIES, "SELECT company_id FROM company_memberships WHERE principal_type = 'user'"
 		     " AND principal_id = $1 AND status = 'active' ORDER BY company_id LIMIT 1000");
 
