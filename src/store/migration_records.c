@@ -9,7 +9,7 @@ const char *const MIGRATION_RECORDS[] = {
 	"ALTER TABLE companies ADD COLUMN status TEXT NOT NULL DEFAULT 'active'",
 	"ALTER TABLE companies ADD COLUMN issue_prefix TEXT",
 	"ALTER TABLE companies ADD COLUMN issue_counter BIGINT NOT NULL DEFAULT 0",
-	"UPDATE companies SET issue_prefix = 'CO' || CAST(n.number AS TEXT)"
+	"UPDATE companies SET issue_prefix = 'CO' || n.number"
 	" FROM (SELECT id, ROW_NUMBER() OVER (ORDER BY created_at, id) AS number FROM companies) "
 	"AS n"
 	" WHERE n.id = companies.id",
@@ -36,7 +36,7 @@ const char *const MIGRATION_RECORDS[] = {
 	"UPDATE issues SET issue_number = n.number"
 	" FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY company_id ORDER BY created_at, id)"
 	" AS number FROM issues) AS n WHERE n.id = issues.id",
-	"UPDATE issues SET identifier = companies.issue_prefix || '-' || CAST(issue_number AS TEXT)"
+	"UPDATE issues SET identifier = companies.issue_prefix || '-' || issue_number"
 	" FROM companies WHERE companies.id = issues.company_id",
 	"CREATE UNIQUE INDEX issues_identifier_idx ON issues (identifier)",
 	"CREATE INDEX issues_company_status_idx ON issues (company_id, status, created_at)",

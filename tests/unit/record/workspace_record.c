@@ -7,7 +7,8 @@ static void project_of(struct records *r, const char *company_id, struct project
 {
 	_cleanup_json_ json_t *body = json_of("{'name':'Apollo'}");
 
-	assert_done(r, project_create(WRITER(r->db, r->clock, &SOMEBODY), company_id, body, out, &r->err));
+	assert_done(r, project_create(WRITER(r->db, r->clock, &SOMEBODY), company_id, body, out,
+				      &r->err));
 }
 
 static void a_workspace_gets_defaults_and_keeps_what_it_was_given(void **state)
@@ -20,7 +21,8 @@ static void a_workspace_gets_defaults_and_keeps_what_it_was_given(void **state)
 	project_of(r, r->company.id, &project);
 	id_copy(in.company_id, r->company.id);
 	id_copy(in.project_id, project.id);
-	assert_done(r, workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, &made, &r->err));
+	assert_done(r, workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, &made,
+					       &r->err));
 	assert_done(r, workspace_record_get(r->db, made.id, &stored, &r->err));
 	assert_string_equal(stored.mode, "shared_workspace");
 	assert_string_equal(stored.status, "active");
@@ -44,23 +46,28 @@ static void a_workspace_needs_a_project_of_its_company_and_known_words(void **st
 	_cleanup_(project_clear) struct project foreign = { 0 }, own = { 0 };
 	struct workspace_record in = { .name = (char *)"main" };
 
-	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, &other, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, &other,
+				      &r->err));
 	project_of(r, other.id, &foreign);
 	project_of(r, r->company.id, &own);
 	id_copy(in.company_id, r->company.id);
 	assert_refused(r, ERR_VALIDATION,
-		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL, &r->err));
+		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL,
+					       &r->err));
 	id_copy(in.project_id, foreign.id);
 	assert_refused(r, ERR_UNPROCESSABLE,
-		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL, &r->err));
+		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL,
+					       &r->err));
 	id_copy(in.project_id, own.id);
 	in.mode = (char *)"balcony";
 	assert_refused(r, ERR_VALIDATION,
-		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL, &r->err));
+		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL,
+					       &r->err));
 	in.mode = (char *)"cloud_sandbox";
 	in.status = (char *)"gone";
 	assert_refused(r, ERR_VALIDATION,
-		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL, &r->err));
+		       workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, NULL,
+					       &r->err));
 }
 
 static void metadata_of_a_workspace_is_replaced_whole(void **state)
@@ -75,7 +82,8 @@ static void metadata_of_a_workspace_is_replaced_whole(void **state)
 	project_of(r, r->company.id, &project);
 	id_copy(in.company_id, r->company.id);
 	id_copy(in.project_id, project.id);
-	assert_done(r, workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, &made, &r->err));
+	assert_done(r, workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, &made,
+					       &r->err));
 	clock_fake_advance(&r->fake, 10);
 	assert_done(r, workspace_record_set_metadata(r->db, r->clock, made.id, second, &r->err));
 	assert_done(r, workspace_record_get(r->db, made.id, &stored, &r->err));
@@ -95,7 +103,8 @@ static void an_unknown_word_in_a_workspace_row_is_reported(void **state)
 	project_of(r, r->company.id, &project);
 	id_copy(in.company_id, r->company.id);
 	id_copy(in.project_id, project.id);
-	assert_done(r, workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, &made, &r->err));
+	assert_done(r, workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in, &made,
+					       &r->err));
 	records_exec(r, &WORKSPACE_SPOIL, B_TEXT(made.id));
 	assert_refused(r, ERR_DB, workspace_record_get(r->db, made.id, &stored, &r->err));
 	assert_string_equal(r->err.message, "unexpected workspace mode value: balcony");

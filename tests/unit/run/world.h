@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "record/workspace.h"
 #include "run/run.h"
 #include "run/service.h"
 #include "../executor.h"
