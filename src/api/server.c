@@ -16,6 +16,7 @@
 #include "api/data.h"
 #include "api/execs.h"
 #include "api/feed.h"
+#include "api/packer.h"
 #include "api/upkeep.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -133,6 +134,7 @@ static int open_places(struct server *server, struct error *err)
 		.sweep_ms = server->options.sweep_ms,
 		.reconcile_ms = server->options.reconcile_ms,
 		.cleanup_base_ms = server->options.cleanup_base_ms,
+		.max_per_company = server->options.quota.leases,
 	};
 
 	if (provider_host_new(&provider_options, &server->providers, err) < 0)
@@ -174,6 +176,7 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.logs = server->run_logs,
 		.api_url = api_url,
 		.home_path = server->home_path,
+		.quota = server->options.quota,
 		.token_key = &server->run_key,
 	};
 
@@ -201,12 +204,29 @@ static int recover(struct server *server, struct error *err)
 	return leases_start(server->leases, err);
 }
 
+/* The tables as they are, but for a route that an option opens. */
+static const struct route **route_tables(const struct server *server)
+{
+	const struct route **tables;
+	size_t count = 0;
+
+	while (ALL_ROUTES[count])
+		count++;
+	tables = xcalloc(count + 1, sizeof(*tables));
+	for (size_t i = 0; i < count; i++)
+		tables[i] = server->options.metrics_public && ALL_ROUTES[i] == METRICS_ROUTES
+				    ? METRICS_PUBLIC_ROUTES
+				    : ALL_ROUTES[i];
+	return tables;
+}
+
 static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error *err)
 {
+	_cleanup_free_ const struct route **tables = route_tables(server);
 	struct http_options options = {
 		.tcp_fd = steal_fd(tcp_fd),
 		.unix_fd = steal_fd(unix_fd),
-		.tables = ALL_ROUTES,
+		.tables = tables,
 		.server = server,
 		.clock = &server->clock,
 		.access = { access_authenticate, access_authorize },
@@ -217,7 +237,9 @@ static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error 
 
 	if (http_start(&options, &server->http, err) < 0)
 		return -1;
-	if (runs_start(server->runs, err) < 0)
+	if (runs_start(server->runs, err) < 0 ||
+	    packer_start(server->runs, server->run_logs, &server->clock, server->options.pack_ms,
+			 &server->packer, err) < 0)
 		return -1;
 	return upkeep_start(server, err);
 }
@@ -302,6 +324,7 @@ static void stop(struct server *server)
 	http_stop(server->http, HTTP_STOP_MS);
 	server->http = NULL;
 	feed_stop(server->feed);
+	packer_stop(steal(server->packer));
 	if (server->listening)
 		unlink(server->socket_path);
 	server->listening = false;
@@ -318,10 +341,22 @@ static void stop(struct server *server)
 }
 
 /* SIGHUP where there is something to read again; elsewhere it ends the server like the others. */
+static bool can_reload(const struct server *server)
+{
+	return server->options.tls_cert || server->options.log_file;
+}
+
 static void reload(struct server *server)
 {
 	_cleanup_error_ struct error err = { 0 };
+	int failed = log_reopen();
 
+	if (failed < 0)
+		log_error("the log goes on in the old file: %s", strerror(-failed));
+	else if (server->options.log_file)
+		log_info("the log goes on here");
+	if (!server->options.tls_cert)
+		return;
 	if (http_reload_tls(server->http, &err) < 0)
 		log_error("the certificate was not replaced: %s", err.message);
 	else
@@ -351,7 +386,7 @@ static int wait_for_the_end(struct server *server, int signal_fd, struct error *
 			continue;
 		if (read(signal_fd, &info, sizeof(info)) != sizeof(info))
 			return 0;
-		if (info.ssi_signo != SIGHUP || !server->options.tls_cert) {
+		if (info.ssi_signo != SIGHUP || !can_reload(server)) {
 			log_info("signal %u: stopping", info.ssi_signo);
 			return 0;
 		}

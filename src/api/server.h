@@ -25,10 +25,15 @@ struct server_options {
 	const char *public_url;      /* how runs reach this server; NULL: by where it listens */
 	const char *run_key_path;    /* key of run tokens; NULL: <data>/jwt.key */
 	bool allow_local_for_tokens; /* callers with tokens may use places of driver local */
+	const char *log_file;        /* where the log goes; SIGHUP opens it anew; NULL: stderr */
+	bool metrics_public;         /* /metrics for anybody who can connect */
+	struct quota quota;          /* of each company */
+	const json_t *environments;  /* array: those the config file wants; NULL: none */
 
 	/* Periods; 0 for the usual ones. */
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms; /* as in struct leases_options */
 	int64_t beat_ms;                                 /* 10 s; well below NODE_DEAD_MS */
+	int64_t pack_ms;                                 /* how old a log is that is compressed; 60 s */
 };
 
 struct server {
@@ -45,6 +50,7 @@ struct server {
 	struct runlog_store *run_logs;
 	struct execs *execs;
 	struct feed *feed;
+	struct packer *packer;
 	struct run_token_key run_key; /* signs the tokens of runs */
 	struct http *http;
 	pthread_t upkeep;
@@ -74,8 +80,9 @@ extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], IS
 extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
 extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
 extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_ROUTES[];
-extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[];
-extern const struct route EVENT_ROUTES[];
+extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[], METRICS_ROUTES[];
+extern const struct route METRICS_PUBLIC_ROUTES[]; /* instead, with metrics_public */
+extern const struct route EVENT_ROUTES[], HEARTBEAT_RUN_ROUTES[];
 extern const struct route TOKEN_ROUTES[], MEMBER_ROUTES[], USER_ROUTES[];
 extern const struct route WORKSPACE_ROUTES[], CAPABILITY_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */

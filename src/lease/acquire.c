@@ -181,6 +181,8 @@ static int explain(const struct acquisition *a, struct error *err)
 /* See capacity.c for what is scarce. */
 static char *queue_key(const struct acquisition *a)
 {
+	if (a->leases->max_per_company > 0)
+		return xasprintf("company %s", a->request->company_id);
 	if (environment_max_leases(a->request->environment) > 0)
 		return xasprintf("environment %s", a->request->environment->id);
 	return xstrdup(a->provider_ref);

@@ -44,6 +44,7 @@ struct leases_options {
 	int64_t reconcile_ms;      /* pause between comparisons with the providers; 0: 30 s */
 	int64_t cleanup_base_ms;   /* first back-off; 0: 1000; doubles up to 5 min */
 	int64_t default_retain_ms; /* 0: 24 h */
+	int64_t max_per_company;   /* leases at a time; 0: no limit */
 };
 int leases_new(const struct leases_options *options, struct leases **leases, struct error *err);
 /*

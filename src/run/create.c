@@ -57,6 +57,30 @@ SQL(RUN_REF_ISSUE, "SELECT company_id FROM issues WHERE id = $1");
 SQL(RUN_REF_WORKSPACE, "SELECT company_id FROM execution_workspaces WHERE id = $1");
 SQL(RUN_REF_ENVIRONMENT, "SELECT company_id FROM environments WHERE id = $1");
 
+/* Rows are looked at up to the limit and no further, however long the queue is. */
+SQL(RUN_COUNT_QUEUED, "SELECT COUNT(*) FROM (SELECT id FROM runs WHERE company_id = $1"
+		      " AND status = 'queued' LIMIT CAST($2 AS BIGINT)) AS waiting");
+
+static int check_queue(struct tx *tx, const struct runs *runs, const char *company_id,
+		       struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int64_t max = runs->quota.queued;
+
+	if (max <= 0)
+		return 0;
+	if (tx_query(tx, &c, &RUN_COUNT_QUEUED, err, B_TEXT(company_id), B_INT(max)) < 0 ||
+	    cursor_next(&c, err) < 0)
+		return -1;
+	if (col_int(&c, 0) < max)
+		return 0;
+	return error_set(
+		err, ERR_QUEUE_FULL,
+		"%lld runs of this company are waiting, which is as many as may; try again "
+		"when some have started",
+		(long long)max);
+}
+
 struct creation {
 	struct runs *runs;
 	const struct actor *actor;
@@ -114,6 +138,7 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 	int64_t timeout = json_int(b, "timeoutMs", 0);
 
 	if (company_exists_tx(tx, c->company_id, err) < 0 ||
+	    check_queue(tx, c->runs, c->company_id, err) < 0 ||
 	    check_reference(tx, c, "agentId", &RUN_REF_AGENT, err) < 0 ||
 	    check_reference(tx, c, "projectId", &RUN_REF_PROJECT, err) < 0 ||
 	    check_reference(tx, c, "issueId", &RUN_REF_ISSUE, err) < 0 ||
@@ -229,6 +254,18 @@ int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 	return create_plain(runs, actor, run_id, company_id, plain, run, err);
 }
 
+struct room {
+	const struct runs *runs;
+	const char *company_id;
+};
+
+static int look_for_room(struct tx *tx, void *arg, struct error *err)
+{
+	const struct room *room = arg;
+
+	return check_queue(tx, room->runs, room->company_id, err);
+}
+
 int run_retry(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
 	      struct error *err)
 {
@@ -242,7 +279,9 @@ int run_retry(struct runs *runs, const struct actor *actor, const char *id, stru
 		return error_set(err, ERR_RUN_STATE,
 				 "the run is %s: it can be retried once it has ended",
 				 run_status_name(old.status));
-	if (run_queue_retry(runs->db, runs->clock, runs->node, actor, &old, 0, new_id, err) < 0)
+	if (db_read(runs->db, look_for_room,
+		    &(struct room){ .runs = runs, .company_id = old.company_id }, err) < 0 ||
+	    run_queue_retry(runs->db, runs->clock, runs->node, actor, &old, 0, new_id, err) < 0)
 		return -1;
 	runs_wake(runs);
 	return run_get(runs, new_id, run, err);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "lease/lease.h"
+#include "record/quota.h"
 #include "record/run_token.h"
 #include "runlog/runlog.h"
 
@@ -50,6 +51,7 @@ struct runs_options {
 	const struct drivers *drivers;
 	struct executor *executor;
 	struct runlog_store *logs;
+	struct quota quota;    /* of each company */
 	int max_parallel;      /* threads; 0: 64. Further runs stay queued with a reason */
 	const char *api_url;   /* for BERTH_API_URL; NULL: none yet */
 	const char *home_path; /* <data>/home: working directories of agents without one */
@@ -86,5 +88,9 @@ int run_retry(struct runs *runs, const struct actor *actor, const char *id, stru
  * run_unwatch. */
 int run_watch(struct runs *runs, const char *id, struct error *err);
 void run_unwatch(struct runs *runs, const char *id, int fd);
+/* Compresses the logs of this node's runs that ended before the time and were not yet.
+ * ERR_CANCELLED once *stop is set. */
+int runs_pack_logs(struct runs *runs, int64_t before_ms, const atomic_bool *stop,
+		   struct error *err);
 /* Removes finished runs and their logs older than the time; returns how many. */
 int64_t runs_prune(struct runs *runs, int64_t before_ms, struct error *err);
