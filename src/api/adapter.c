@@ -89,9 +89,7 @@ static int check_host_allowed(const struct request *request, const struct enviro
 			      struct error *err)
 {
 	if (request->actor.no_local && environment->driver == DRIVER_LOCAL)
-		return error_set(err, ERR_FORBIDDEN,
-				 "callers with tokens may not run commands on this host "
-				 "(--allow-local-for-tokens)");
+		return refuse_local(err);
 	return 0;
 }
 
