@@ -150,6 +150,23 @@ int agent_get_tx(struct tx *tx, const char *id, struct agent *out, struct error 
 	return row_get_tx(tx, &AGENT, &AGENT_GET, out, err, B_TEXT(id));
 }
 
+int agent_works_tx(struct tx *tx, const char *id, struct error *err)
+{
+	_cleanup_(agent_clear) struct agent agent = { 0 };
+
+	if (agent_get_tx(tx, id, &agent, err) < 0)
+		return -1;
+	switch (agent.status) {
+	case AGENT_STATUS_PAUSED:
+	case AGENT_STATUS_TERMINATED:
+	case AGENT_STATUS_PENDING_APPROVAL:
+		return error_set(err, ERR_CONFLICT, "agent \"%s\" is %s: it begins no runs",
+				 agent.name, agent_status_name(agent.status));
+	default:
+		return 0;
+	}
+}
+
 json_t *agent_list(struct db *db, struct list_query *query, struct error *err)
 {
 	return row_page(db, &AGENT, &AGENT_LIST, CREATED_AT, query, err, B_TEXT(query->status),

@@ -252,6 +252,10 @@ static int insert_company(struct tx *tx, void *arg, struct error *err)
 	}
 	if (environment_ensure_local_tx(tx, row->created_at, row->id, err) < 0)
 		return -1;
+	/* Whoever makes a company as a person owns it. */
+	if (creation->actor->kind == ACTOR_USER &&
+	    membership_add_owner_tx(tx, row->created_at, row->id, creation->actor->id, err) < 0)
+		return -1;
 	json_put_str(details, "name", row->name);
 	return write_activity(tx, row, row->created_at, creation->actor, "company.created", details,
 			      err);

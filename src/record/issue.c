@@ -42,9 +42,11 @@ SQL(ISSUE_USERS,
     " AND " RUNS_UNFINISHED "),"
     " (SELECT COUNT(*) FROM leases WHERE issue_id = $1 AND company_id = $2 AND " LEASES_OPEN ")");
 SQL(ISSUE_DELETE, "DELETE FROM issues WHERE id = $1");
-SQL(ISSUE_BEGIN_RUN, "UPDATE issues SET execution_run_id = $2, updated_at = $3 WHERE id = $1");
-SQL(ISSUE_END_RUN, "UPDATE issues SET execution_run_id = NULL, updated_at = $3"
-		   " WHERE id = $1 AND execution_run_id = $2");
+SQL(ISSUE_BEGIN_RUN, "UPDATE issues SET execution_run_id = $1, updated_at = $2"
+		     " WHERE id = (SELECT issue_id FROM runs WHERE id = $1)");
+SQL(ISSUE_END_RUN, "UPDATE issues SET execution_run_id = NULL, updated_at = $2"
+		   " WHERE id = (SELECT issue_id FROM runs WHERE id = $1)"
+		   " AND execution_run_id = $1");
 SQL(ISSUE_CHECK_OUT, "UPDATE issues SET checkout_run_id = $2, updated_at = $3 WHERE id = $1");
 
 static const struct field SETTINGS_FIELDS[] = {
@@ -498,18 +500,14 @@ int issue_delete(const struct writer *writer, const char *id, struct issue *remo
 
 /* ---- which run works on it ---- */
 
-int issue_begin_run_tx(struct tx *tx, int64_t now, const char *id, const char *run_id,
-		       struct error *err)
+int issue_begin_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err)
 {
-	return tx_exec(tx, &ISSUE_BEGIN_RUN, err, B_TEXT(id), B_TEXT(run_id), B_INT(now)) < 0 ? -1
-											      : 0;
+	return tx_exec(tx, &ISSUE_BEGIN_RUN, err, B_TEXT(run_id), B_INT(now)) < 0 ? -1 : 0;
 }
 
-int issue_end_run_tx(struct tx *tx, int64_t now, const char *id, const char *run_id,
-		     struct error *err)
+int issue_end_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err)
 {
-	return tx_exec(tx, &ISSUE_END_RUN, err, B_TEXT(id), B_TEXT(run_id), B_INT(now)) < 0 ? -1
-											    : 0;
+	return tx_exec(tx, &ISSUE_END_RUN, err, B_TEXT(run_id), B_INT(now)) < 0 ? -1 : 0;
 }
 
 /* A run that ended without giving the issue back has it no more. */

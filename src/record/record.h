@@ -141,6 +141,8 @@ int agent_delete(const struct writer *writer, const char *id, struct agent *remo
 		 struct error *err);
 int agent_get(struct db *db, const char *id, struct agent *out, struct error *err);
 int agent_get_tx(struct tx *tx, const char *id, struct agent *out, struct error *err);
+/* That it may begin a run: ERR_CONFLICT while it is paused, terminated or waits for approval. */
+int agent_works_tx(struct tx *tx, const char *id, struct error *err);
 json_t *agent_list(struct db *db, struct list_query *query, struct error *err);
 /* spec 01 E.7 step 3: one row per agent however many first runs meet. */
 int agent_ensure_state(struct db *db, struct clock *clock, const struct agent *agent,
@@ -200,11 +202,12 @@ int issue_delete(const struct writer *writer, const char *id, struct issue *remo
 int issue_get(struct db *db, const char *id, struct issue *out, struct error *err);
 int issue_get_tx(struct tx *tx, const char *id, struct issue *out, struct error *err);
 json_t *issue_list(struct db *db, struct list_query *query, struct error *err);
-/* A run begins, or ends, to work on an issue; nothing happens when another one has taken over. */
-int issue_begin_run_tx(struct tx *tx, int64_t now, const char *id, const char *run_id,
-		       struct error *err);
-int issue_end_run_tx(struct tx *tx, int64_t now, const char *id, const char *run_id,
-		     struct error *err);
+/*
+ * A run begins, or ends, to work on its issue, if it has one; an end changes nothing when another
+ * run has begun since.
+ */
+int issue_begin_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err);
+int issue_end_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err);
 /* Takes an issue for a run; ERR_CONFLICT while another, unfinished one has it. "" gives it back. */
 int issue_check_out(const struct writer *writer, const char *id, const char *run_id,
 		    struct issue *out, struct error *err);

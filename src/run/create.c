@@ -137,9 +137,10 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 					   .agent_id = json_str(b, "agentId") };
 	int64_t timeout = json_int(b, "timeoutMs", 0);
 
-	if (company_exists_tx(tx, c->company_id, err) < 0 ||
+	if (company_works_tx(tx, c->company_id, err) < 0 ||
 	    check_queue(tx, c->runs, c->company_id, err) < 0 ||
 	    check_reference(tx, c, "agentId", &RUN_REF_AGENT, err) < 0 ||
+	    (json_str(b, "agentId") && agent_works_tx(tx, json_str(b, "agentId"), err) < 0) ||
 	    check_reference(tx, c, "projectId", &RUN_REF_PROJECT, err) < 0 ||
 	    check_reference(tx, c, "issueId", &RUN_REF_ISSUE, err) < 0 ||
 	    check_reference(tx, c, "executionWorkspaceId", &RUN_REF_WORKSPACE, err) < 0 ||

@@ -88,7 +88,9 @@ static int set_running(struct tx *tx, void *arg, struct error *err)
 	n->changed =
 		run_change_tx(tx, n->now, &RUN_SET_RUNNING, err, B_TEXT(n->id), B_TEXT(n->text),
 			      B_INT(n->now), B_TEXT(n->node->id), B_INT(n->node->boot_epoch));
-	return n->changed < 0 ? -1 : 0;
+	if (n->changed <= 0)
+		return n->changed < 0 ? -1 : 0;
+	return issue_begin_run_tx(tx, n->now, n->id, err);
 }
 
 int run_note_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
@@ -185,7 +187,9 @@ static int set_end(struct tx *tx, void *arg, struct error *err)
 		e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
 		B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
 		B_INT(n->number), B_INT(n->now));
-	return n->changed < 0 ? -1 : 0;
+	if (n->changed <= 0)
+		return n->changed < 0 ? -1 : 0;
+	return issue_end_run_tx(tx, n->now, n->id, err);
 }
 
 int run_note_end(struct db *db, struct clock *clock, const char *id,
@@ -251,6 +255,9 @@ static int copy_run(struct tx *tx, void *arg, struct error *err)
 		    B_TEXT(n->number > 0 ? "process_lost_retry" : "retry"), B_INT(n->number),
 		    B_TEXT(n->text), B_TEXT(n->node->id), B_INT(n->node->boot_epoch),
 		    B_INT(n->now)) < 0)
+		return -1;
+	/* The issue of a run that was lost goes on with the next attempt (HB-5). */
+	if (n->number > 0 && issue_begin_run_tx(tx, n->now, n->id, err) < 0)
 		return -1;
 	json_put_str(details, "retryOfRunId", n->of->id);
 	activity.details = details;

@@ -367,6 +367,10 @@ static char **command_env(const struct walk *w)
 	const char *key;
 	json_t *value;
 
+	json_object_foreach (w->project.env, key, value) {
+		if (!json_object_get(w->run->env, key))
+			strv_push(&env, xasprintf("%s=%s", key, json_string_value(value)));
+	}
 	json_object_foreach (w->run->env, key, value) {
 		strv_push(&env, xasprintf("%s=%s", key, json_string_value(value)));
 	}
