@@ -14,6 +14,7 @@
 #include <sys/signalfd.h>
 #include "api/access.h"
 #include "api/data.h"
+#include "api/declare.h"
 #include "api/execs.h"
 #include "api/feed.h"
 #include "api/packer.h"
@@ -286,7 +287,10 @@ static int start(struct server *server, struct error *err)
 	    socket_listen(server->socket_path, &unix_fd, err) < 0)
 		return -1;
 	server->listening = true;
-	if (recover(server, err) < 0 || serve(server, &tcp_fd, &unix_fd, err) < 0)
+	if (recover(server, err) < 0)
+		return -1;
+	server->complaints = environments_ensure(server, server->options.environments);
+	if (serve(server, &tcp_fd, &unix_fd, err) < 0)
 		return -1;
 	log_info("berth %s serves %s on %s%s%s", BERTH_VERSION, server->data_path,
 		 server->socket_path, api_url ? " and " : "", api_url ? api_url : "");
@@ -433,6 +437,7 @@ void server_free(struct server *server)
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);
 	close_fdp(&server->stop_fd);
+	json_decref(server->complaints);
 	free(server->home_path);
 	free(server->data_path);
 	free(server->socket_path);

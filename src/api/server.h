@@ -59,6 +59,7 @@ struct server {
 	int upkeep_fd; /* latch that ends the upkeep thread; -1 while there is none */
 	char *data_path, *socket_path, *home_path;
 	bool listening; /* the socket at socket_path is ours */
+	json_t *complaints; /* of the config file's environments: array of sentences */
 	int64_t started_at;
 };
 

@@ -4,11 +4,13 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "record/activity.h"
+#include "record/event.h"
 #include "record/idempotency.h"
 
 #define SECOND ((int64_t)1000)
 #define PRUNE_MS (3600 * SECOND)
 #define DRIFT_MS (5 * SECOND)
+#define EVENTS_KEPT 200000 /* of each company */
 #define DISK_LOW_BYTES ((int64_t)64 << 20)
 
 static char *clock_moved(struct server *server)
@@ -45,6 +47,8 @@ json_t *upkeep_warnings(struct server *server)
 		if (text)
 			json_array_append_new(warnings, json_string(text));
 	}
+	if (server->complaints)
+		json_array_extend(warnings, server->complaints);
 	return warnings;
 }
 
@@ -89,6 +93,8 @@ json_t *upkeep_prune(struct server *server, int64_t before_ms, struct error *err
 	if (prune_step(counts, "runs", runs_prune(server->runs, before_ms, err)) < 0 ||
 	    prune_step(counts, "leases", leases_prune(server->leases, before_ms, err)) < 0 ||
 	    prune_step(counts, "activity", activity_prune(server->db, before_ms, err)) < 0 ||
+	    prune_step(counts, "events",
+		       events_prune(server->db, before_ms, EVENTS_KEPT, err)) < 0 ||
 	    prune_step(counts, "keys", idempotency_prune(server->db, &server->clock, err)) < 0 ||
 	    prune_step(counts, "execs", execs_prune(server->execs, keys_before, err)) < 0)
 		return NULL;
