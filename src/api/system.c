@@ -8,6 +8,7 @@
 #include "api/upkeep.h"
 #include "base/fd.h"
 #include "base/path.h"
+#include "base/text.h"
 
 static json_t *database_health(struct server *server, bool *ok)
 {
@@ -87,10 +88,19 @@ static int prune(void *arg, struct request *request, struct response *response, 
 {
 	struct server *server = arg;
 	int64_t age_ms = json_int(request->body, "olderThanSeconds", -1) * 1000;
+	struct prune_request what = {
+		.only = json_str(request->body, "only"),
+		.dry_run = json_bool(request->body, "dryRun", false),
+	};
 
 	if (age_ms < 0)
 		age_ms = server->options.retention_ms;
-	return answer(response, 200, upkeep_prune(server, clock_now(&server->clock) - age_ms, err));
+	what.before_ms = clock_now(&server->clock) - age_ms;
+	if (what.dry_run && what.only && !streq(what.only, "runs") && !streq(what.only, "leases") &&
+	    !streq(what.only, "activity"))
+		return error_set(err, ERR_VALIDATION,
+				 "a dry run counts runs, leases and activity only");
+	return answer(response, 200, upkeep_prune(server, &what, err));
 }
 
 static char *backup_path(struct server *server, struct error *err)
@@ -131,6 +141,13 @@ static const struct field PRUNE_FIELDS[] = {
 	  .min = 0,
 	  .max = 100LL * 366 * 86400,
 	  .summary = "Finished history older than this goes; the server's retention unless given" },
+	{ .name = "only",
+	  .type = FIELD_STRING,
+	  .one_of = PRUNE_KINDS,
+	  .summary = "This kind of history alone" },
+	{ .name = "dryRun",
+	  .type = FIELD_BOOL,
+	  .summary = "Removes nothing: counts the runs, leases and activity that would go" },
 	{ 0 },
 };
 static const struct field BACKUP_FIELDS[] = {
