@@ -68,6 +68,8 @@ const struct verb *const VERBS[] = {
 	&VERB_BACKUP,
 	&VERB_RESTORE,
 	&VERB_OPENAPI,
+	&VERB_COMPLETION,
+	&VERB_MAN,
 	&VERB_FAULTS,
 	&VERB_VERSION,
 	NULL,
