@@ -1,4 +1,5 @@
 #include "api/resource.h"
+#include "base/text.h"
 
 static int answer_run(struct response *response, int status, const struct run *run)
 {
@@ -31,11 +32,22 @@ static json_t *make_run(struct server *server, struct request *request, const ch
 	return run_json(&run);
 }
 
+/* An agent has no other's work done, and none in nobody's name. */
+static int check_agent(const struct request *request, const char *agent_id, struct error *err)
+{
+	const struct actor *actor = &request->actor;
+
+	if (actor_is_agent(actor) && !str_equal(agent_id, actor->agent_id))
+		return error_set(err, ERR_FORBIDDEN, "an agent can start runs of itself only");
+	return 0;
+}
+
 static int create(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	_cleanup_company_ struct company company = { 0 };
 
-	if (company_of_path(arg, request, &company, err) < 0)
+	if (company_of_path(arg, request, &company, err) < 0 ||
+	    check_agent(request, json_str(request->body, "agentId"), err) < 0)
 		return -1;
 	return answer_created(arg, request, response, company.id, make_run, company.id, err);
 }
@@ -63,9 +75,12 @@ static int cancel(void *arg, struct request *request, struct response *response,
 static int retry(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
+	_cleanup_run_ struct run old = { 0 };
 	_cleanup_run_ struct run run = { 0 };
 
-	if (run_retry(server->runs, &request->actor, request->param[0], &run, err) < 0)
+	if (run_get(server->runs, request->param[0], &old, err) < 0 ||
+	    check_agent(request, old.agent_id, err) < 0 ||
+	    run_retry(server->runs, &request->actor, request->param[0], &run, err) < 0)
 		return -1;
 	return answer_run(response, 201, &run);
 }
