@@ -14,7 +14,7 @@ certify() {
 }
 url() { sed -n 's/.* and \(https\?:\/\/[^ ]*\)$/\1/p' "$T/serve.log" | tail -1; }
 shown_name() { openssl s_client -connect "$(url | sed 's/.*:\/\///')" </dev/null 2>/dev/null | sed -n 's/^subject=CN = //p'; }
-secure() { berth "$@" --url "$(url)" --ca-file "$T/ca.pem"; }
+secure() { BERTH_URL=$(url) BERTH_CA_FILE=$T/ca.pem berth "$@"; }
 stranger() { # CURL-ARGUMENT...: as somebody else; $code, $body
 	body=$(setpriv --reuid=65534 --regid=65534 --clear-groups curl -sS --max-time 10 -w '\n%{http_code}' "$@")
 	code=${body##*$'\n'}
@@ -115,9 +115,9 @@ stranger() { # CURL-ARGUMENT...: as somebody else; $code, $body
 		stranger -H "Authorization: Bearer pcp_board_$i" "$at/api/me"
 		answered 401 unauthenticated
 	done
-	stranger -D head -H "Authorization: Bearer $token" "$at/api/me"
-	answered 429 too_many_requests
-	has "$(tr -d '\r' <head)" '^Retry-After: [1-9][0-9]?$'
+	stranger -D - -H "Authorization: Bearer $token" "$at/api/me"
+	answered 429
+	has "$(tr -d '\r' <<<"$body")" '^Retry-After: [1-9][0-9]?$'
 	# The next one is not made to wait for it.
 	call GET /api/me "" -H "Authorization: Bearer $token"
 	answered 200
