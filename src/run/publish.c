@@ -8,6 +8,11 @@ SQL(RUN_STATUS_GET, "SELECT " RUN_STATUS_COLUMNS " FROM runs WHERE id = $1");
 SQL(RUN_AGENT_BUSY, "SELECT id FROM runs WHERE status IN ('queued', 'running', 'scheduled_retry')"
 		    " AND status = 'running' AND agent_id = $1 LIMIT 1");
 
+/* One that was paused, or waits for approval, stays so whatever its runs do. */
+SQL(RUN_AGENT_STATUS, "UPDATE agents SET status = $2, updated_at = $3 WHERE id = $1"
+		      " AND status IN ('active', 'idle', 'running', 'error')"
+		      " AND status <> CAST($2 AS TEXT)");
+
 struct told {
 	char company_id[ID_SIZE], run_id[ID_SIZE], agent_id[ID_SIZE];
 	enum run_status status;
@@ -91,10 +96,18 @@ static int publish_agent(struct tx *tx, int64_t now, const struct told *told, st
 {
 	const char *status = NULL;
 
-	if (!id_is_set(told->agent_id) || agent_status(tx, told, &status, err) < 0)
-		return id_is_set(told->agent_id) ? -1 : 0;
+	if (!id_is_set(told->agent_id))
+		return 0;
+	if (agent_status(tx, told, &status, err) < 0)
+		return -1;
 	if (!status)
 		return 0;
+
+	int64_t changed = tx_exec(tx, &RUN_AGENT_STATUS, err, B_TEXT(told->agent_id),
+				  B_TEXT(status), B_INT(now));
+
+	if (changed <= 0)
+		return changed < 0 ? -1 : 0;
 
 	_cleanup_json_ json_t *payload = json_object();
 	const struct event event = { .company_id = told->company_id,

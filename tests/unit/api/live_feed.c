@@ -41,8 +41,11 @@ static int set_up(void **state)
 	assert_int_equal(db_open(&t->db, &(struct db_options){ .path = path }, NULL), 0);
 	assert_int_equal(dir_open(AT_FDCWD, t->dir, &dirfd, NULL), 0);
 	assert_int_equal(runlog_store_open(dirfd, 0, &t->logs, NULL), 0);
-	assert_int_equal(company_create(t->db, &t->clock, &NOBODY, "acme", &t->acme, NULL), 0);
-	assert_int_equal(company_create(t->db, &t->clock, &NOBODY, "other", &t->other, NULL), 0);
+	assert_int_equal(
+		company_create(WRITER(t->db, &t->clock, &NOBODY), "acme", NULL, &t->acme, NULL), 0);
+	assert_int_equal(
+		company_create(WRITER(t->db, &t->clock, &NOBODY), "other", NULL, &t->other, NULL),
+		0);
 	*state = t;
 	return 0;
 }

@@ -109,7 +109,8 @@ static void one_company_does_not_see_another(void **state)
 	_cleanup_(company_clear) struct company other = { 0 };
 	_cleanup_event_page_ struct event_page page = { 0 };
 
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Other", &other, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, &other,
+				      &r->err));
 	note(r, other.id);
 	read_after(r, 1, 100, &page);
 	assert_int_equal(page.count, 0);
