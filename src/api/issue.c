@@ -131,7 +131,7 @@ const struct route ISSUE_ROUTES[] = {
 	{ HTTP_PATCH, "/api/issues/:id", .access = ACCESS_WRITE, .subject = SUBJECT_ISSUE,
 	  .body = ISSUE_PATCH_FIELDS, .run = patch, .answer = "Issue", .errors = "unprocessable",
 	  .summary = "Changes what the body names" },
-	{ HTTP_DELETE, "/api/issues/:id", .access = ACCESS_WRITE, .subject = SUBJECT_ISSUE,
+	{ HTTP_DELETE, "/api/issues/:id", .access = ACCESS_BOARD, .subject = SUBJECT_ISSUE,
 	  .run = destroy, .answer = "Issue", .errors = "conflict",
 	  .summary = "Removes an issue that no run and no lease needs" },
 	{ HTTP_POST, "/api/issues/:id/checkout", .access = ACCESS_WRITE, .subject = SUBJECT_ISSUE,

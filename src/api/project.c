@@ -113,7 +113,7 @@ const struct route PROJECT_ROUTES[] = {
 	{ HTTP_PATCH, "/api/projects/:id", .access = ACCESS_WRITE, .subject = SUBJECT_PROJECT,
 	  .body = PROJECT_PATCH_FIELDS, .run = patch, .answer = "Project",
 	  .errors = "unprocessable", .summary = "Changes what the body names" },
-	{ HTTP_DELETE, "/api/projects/:id", .access = ACCESS_WRITE, .subject = SUBJECT_PROJECT,
+	{ HTTP_DELETE, "/api/projects/:id", .access = ACCESS_BOARD, .subject = SUBJECT_PROJECT,
 	  .run = destroy, .answer = "Project", .errors = "conflict",
 	  .summary = "Removes a project whose workspaces are closed" },
 	{ 0 },

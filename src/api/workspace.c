@@ -203,7 +203,7 @@ const struct route WORKSPACE_ROUTES[] = {
 	  .subject = SUBJECT_WORKSPACE, .flags = ROUTE_NO_BODY_OK, .body = NO_FIELDS, .run = end,
 	  .answer = "ExecutionWorkspace", .errors = "conflict",
 	  .summary = "Archives a workspace that nothing uses any more" },
-	{ HTTP_DELETE, "/api/execution-workspaces/:id", .access = ACCESS_WRITE,
+	{ HTTP_DELETE, "/api/execution-workspaces/:id", .access = ACCESS_BOARD,
 	  .subject = SUBJECT_WORKSPACE, .run = destroy, .answer = "ExecutionWorkspace",
 	  .errors = "conflict", .summary = "Removes a workspace that nothing uses any more" },
 	{ 0 },
