@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/autostart.h"
+#include "cli/tunnel.h"
 #include "http/websocket.h"
 
 #define ANSWER_MAX (64u << 20)
@@ -395,10 +396,12 @@ static int dial_url(const struct api *api, char **host, int *out, struct error *
 	const char *port = "80";
 	char *colon;
 
-	if (!str_starts(api->base, "http://"))
-		return error_set(err, ERR_BAD_REQUEST, "terminals are not possible over https yet");
+	const char *authority = strstr(api->base, "://") + 3;
+
 	free(*host);
-	*host = xstrndup(api->base + 7, strcspn(api->base + 7, "/"));
+	*host = xstrndup(authority, strcspn(authority, "/"));
+	if (str_starts(api->base, "https://"))
+		return tunnel_open(api->base, api->ca_file, out, err);
 	name = xstrdup(*host);
 	colon = strrchr(name, ':');
 	if (colon && !strchr(colon, ']')) {

@@ -56,6 +56,33 @@ stranger() { # CURL-ARGUMENT...: as somebody else; $code, $body
 	fails grep -qF "$(cut -c20- token)" "$T/serve.log"
 }
 
+@test "terminals, files and long output go over TLS as well" {
+	certify server
+	serve --allow-fake --listen 127.0.0.1:0 --tls-cert "$T/server.pem" --tls-key "$T/server.key"
+	berth env add box --provider fake
+	berth user add ada --admin
+	export BERTH_TOKEN
+	BERTH_TOKEN=$(berth token create --user ada)
+	export BERTH_URL BERTH_CA_FILE=$T/ca.pem
+	BERTH_URL=$(url)
+	read -r lease _ < <(berth lease acquire -q box)
+	script -qec "'$BERTH' exec -it $lease -- sh -c 'test -t 0 && echo a terminal; read line; echo said \$line'" /dev/null \
+		<<<'hello' >out
+	has "$(cat out)" 'a terminal'
+	has "$(cat out)" 'said hello'
+	head -c 3000000 /dev/urandom >big
+	berth cp big "$lease:big"
+	berth cp "$lease:big" back
+	cmp big back
+	same "$(berth exec "$lease" -- seq 200000 | md5sum)" "$(seq 200000 | md5sum)"
+	berth run -q --env box -- seq 200000 | cmp - <(seq 200000)
+	# Refused in the middle of its body, and told why.
+	head -c 40000000 /dev/zero >huge
+	code=$(curl -s --cacert "$T/ca.pem" -o out -w '%{http_code}' -H 'Expect:' -H "Authorization: Bearer $BERTH_TOKEN" \
+		-H 'Content-Type: application/json' --data-binary @huge "$BERTH_URL/api/companies")
+	same "$code" 413
+}
+
 @test "the certificate is read again on SIGHUP, and a bad one leaves the old" {
 	certify one
 	certify two
