@@ -57,3 +57,19 @@ shows() { screen | grep -Eq -- "$1"; }
 	exits 2 berth top </dev/null 2>said
 	has "$(cat said)" 'needs a terminal'
 }
+
+@test "events come over TLS as well" {
+	openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost \
+		-addext subjectAltName=IP:127.0.0.1 2>openssl.log
+	serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem
+	url=$(sed -n 's/.* and \(https:[^ ]*\)$/\1/p' "$T/serve.log")
+	berth run -q -- true
+	in_background curl -sN --cacert cert.pem "$url/api/companies/$(company)/events?lastEventId=0" >heard
+	reader=$!
+	wait_for 10 grep -q '"status":"succeeded"' heard
+	berth run -q -- true
+	wait_for 10 sh -c '[ "$(grep -c "\"status\":\"succeeded\"" heard)" = 2 ]'
+	# Nobody has to be waited for.
+	end "$server"
+	wait_for 5 gone "$reader"
+}
