@@ -122,6 +122,10 @@ static int backup(void *arg, struct request *request, struct response *response,
 
 	if (!path)
 		return -1;
+	/* With a token one is not the server's user, who alone may write anywhere as that. */
+	if (wanted && request->actor.kind != ACTOR_LOCAL)
+		return error_set(err, ERR_FORBIDDEN,
+				 "only the user this server runs as can say where; leave path out");
 	if (!path_is_absolute(path))
 		return error_set(err, ERR_VALIDATION, "path must be absolute");
 	if (db_backup(server->db, path, err) < 0)

@@ -343,6 +343,18 @@ static void a_token_does_not_open_this_host(void **state)
 	assert_asked(p, 200, OWNER, CALL("POST", release));
 }
 
+static void a_token_does_not_write_anywhere_as_the_server(void **state)
+{
+	struct people *p = *state;
+	_cleanup_free_ char *body = xasprintf("{\"path\": \"%s/copy.db\"}", p->api.dir);
+	_cleanup_free_ char *copy = xasprintf("%s/copy.db", p->api.dir);
+
+	asked_refused(p, INSTANCE_ADMIN, 403, "leave path out", CALL("POST", "/api/backup", body));
+	assert_int_equal(access(copy, F_OK), -1);
+	assert_asked(p, 201, INSTANCE_ADMIN, CALL("POST", "/api/backup"));
+	assert_asked(p, 201, LOCAL, CALL("POST", "/api/backup", body));
+}
+
 /* ---- what goes on in leases ---- */
 
 static void execs_in_a_lease_are_for_those_who_may_have_leases(void **state)
@@ -475,6 +487,7 @@ int main(void)
 		people_test(a_run_that_brings_its_own_key_keeps_it),
 		people_test(a_run_header_must_be_true),
 		people_test(a_token_does_not_open_this_host),
+		people_test(a_token_does_not_write_anywhere_as_the_server),
 		people_test(execs_in_a_lease_are_for_those_who_may_have_leases),
 		people_test(people_see_their_own_companies_and_tokens),
 		people_test(a_token_of_ones_own_can_be_made_with_a_token),
