@@ -203,7 +203,7 @@ static int parse_last_id(const struct request *request, int64_t *after, struct e
 
 static bool is_trusted_locally(const struct actor *actor)
 {
-	return streq(actor->type, "user") && streq(actor->id, "local");
+	return actor->kind == ACTOR_LOCAL;
 }
 
 static int join(struct event_stream *s, int64_t last_id, struct error *err)

@@ -66,6 +66,8 @@ struct settings {
 	  "first pause before a failed cleanup is tried again")                                    \
 	X("beat-every", 0, TIME, server.beat_ms, "TIME", "10s",                                    \
 	  "tell the other nodes this often that this one lives")                                   \
+	X("compress-after", 0, TIME, server.pack_ms, "TIME", "60s",                                \
+	  "compress the log of a run that ended this long ago")                                    \
 	X("absence", 0, TIME, server.absence_ms, "TIME", "15m",                                    \
 	  "a place that no server speaks to ends after this long")                                 \
 	X("max-leases-per-company", 0, COUNT, server.quota.leases, "N", "0",                       \

@@ -427,7 +427,7 @@ class Scene:
 SCENES = [Scene(act) for act in (
     records, change_records, beats, run_here, run_much, run_in_place, fail_and_retry, cancel_and_time_out,
     wait_in_queue, lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
-    stubborn_release, archive, vanish, unexplained, upkeep)] + [
+    stubborn_release, archive, vanish, unexplained, compress, upkeep)] + [
     Scene(run_here, hold, without_local_environment, name="run_without_local"),
     Scene(in_workspace, in_workspace_before),
     Scene(grant_fails, faults="db.lease.grant.before@1:error"),
