@@ -1,4 +1,5 @@
 #include "api/access.h"
+#include "api/homes.h"
 
 #include "api/execs.h"
 #include "base/text.h"
@@ -188,17 +189,41 @@ static int find_exec(struct server *server, const char *id, struct named *named,
 	return subject_get(server->db, OF_LEASE, json_str(record, "leaseId"), &named->subject, err);
 }
 
+/* Where only the company counts, which is everywhere but in places that may be this host. */
+static bool is_remembered(struct server *server, const struct request *request, struct named *named)
+{
+	bool by_place = request->route->flags & ROUTE_IN_PLACE && request->actor.no_local;
+
+	return !by_place && request->route->subject != SUBJECT_EXEC &&
+	       homes_find(server->homes, (int)request->route->subject, request->param[0],
+			  named->subject.company_id);
+}
+
+static void remember(struct server *server, const struct request *request,
+		     const struct named *named)
+{
+	if (request->route->subject != SUBJECT_EXEC && id_is_valid(request->param[0]))
+		homes_put(server->homes, (int)request->route->subject, request->param[0],
+			  named->subject.company_id);
+}
+
 static int find_named(struct server *server, const struct request *request, struct named *named,
 		      struct error *err)
 {
 	enum route_subject subject = request->route->subject;
 	_cleanup_error_ struct error why = { 0 };
+
+	if (is_remembered(server, request, named))
+		return 0;
+
 	int r = subject == SUBJECT_EXEC ? find_exec(server, request->param[0], named, &why)
 					: subject_get(server->db, KIND_OF[subject],
 						      request->param[0], &named->subject, &why);
 
-	if (r == 0)
+	if (r == 0) {
+		remember(server, request, named);
 		return 0;
+	}
 	if (why.code == ERR_NOT_FOUND)
 		return not_found(subject, err);
 	error_move(err, &why);

@@ -17,6 +17,7 @@
 #include "api/declare.h"
 #include "api/execs.h"
 #include "api/feed.h"
+#include "api/homes.h"
 #include "api/packer.h"
 #include "api/upkeep.h"
 #include "base/fd.h"
@@ -312,6 +313,7 @@ int server_start(const struct server_options *options, struct server **out, stru
 	server->data_dirfd = server->lock_fd = server->stop_fd = server->upkeep_fd = -1;
 	clock_init_system(&server->clock);
 	server->started_at = clock_now(&server->clock);
+	server->homes = homes_new();
 	if (start(server, err) < 0) {
 		server_free(server);
 		return -1;
@@ -434,6 +436,7 @@ void server_free(struct server *server)
 		runlog_store_close(server->run_logs);
 	db_close(server->db);
 	feed_free(server->feed);
+	homes_free(server->homes);
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);
 	close_fdp(&server->stop_fd);

@@ -50,6 +50,7 @@ struct server {
 	struct runlog_store *run_logs;
 	struct execs *execs;
 	struct feed *feed;
+	struct homes *homes;
 	struct packer *packer;
 	struct run_token_key run_key; /* signs the tokens of runs */
 	struct http *http;

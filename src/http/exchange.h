@@ -33,6 +33,8 @@ struct http {
 	struct listener tcp, local;
 	int stop_fd; /* latch; set once, wakes everything that waits for a client */
 	atomic_bool stopping;
+	uint64_t id_seed[2]; /* of the ids of requests */
+	_Atomic(uint64_t) requests;
 	_Atomic(int64_t) body_bytes; /* held by all requests together */
 
 	pthread_mutex_t lock; /* the rest; a leaf, nothing blocks under it */

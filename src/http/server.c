@@ -214,6 +214,7 @@ int http_start(const struct http_options *options, struct http **out, struct err
 	pthread_cond_init(&http->quiet, &attr);
 	pthread_condattr_destroy(&attr);
 	http->server = options->server;
+	random_bytes(http->id_seed, sizeof(http->id_seed));
 	http->clock = options->clock;
 	http->access = options->access;
 	http->allowed_hosts = options->allowed_hosts;
