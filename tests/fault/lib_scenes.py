@@ -154,6 +154,19 @@ def change_records(w):
         w.until(lambda path=path: w.call("DELETE", f"/api/{path}")[0] in (200, 404))
 
 
+def people(w):
+    """A person with a membership and a token that is used, and all of it taken back."""
+    user = w.make("/api/users", {"name": "ada"})
+    member = f"/api/companies/{w.company}/members/user/{user['id']}"
+    w.call("PUT", member, {"role": "operator"})
+    _, token = w.call("POST", "/api/tokens", {"name": "t", "userId": user["id"]})
+    if "token" in token:
+        w.call("GET", "/api/me", headers={"Authorization": "Bearer " + token["token"]})
+        w.call("DELETE", "/api/tokens/" + token["id"])
+    w.call("DELETE", member)
+    w.call("PATCH", f"/api/users/{user['id']}", {"disabled": True})
+
+
 def beats(w):
     w.until(lambda: w.server.query("SELECT 1 FROM nodes WHERE heartbeat_at > started_at"))
 
@@ -425,7 +438,7 @@ class Scene:
 
 
 SCENES = [Scene(act) for act in (
-    records, change_records, beats, run_here, run_much, run_in_place, fail_and_retry, cancel_and_time_out,
+    records, change_records, people, beats, run_here, run_much, run_in_place, fail_and_retry, cancel_and_time_out,
     wait_in_queue, lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
     stubborn_release, archive, vanish, unexplained, compress, upkeep)] + [
     Scene(run_here, hold, without_local_environment, name="run_without_local"),
