@@ -109,7 +109,7 @@ const struct route RUN_ROUTES[] = {
 	  .subject = SUBJECT_RUN, .run = cancel, .answer = "Run",
 	  .summary = "Ends a run; one that has ended stays as it is" },
 	{ HTTP_POST, "/api/runs/:id/retry", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_WRITE,
-	  .subject = SUBJECT_RUN, .run = retry, .answer = "201 Run", .errors = "run_state_conflict queue_full",
-	  .summary = "A new run with the same request" },
+	  .subject = SUBJECT_RUN, .run = retry, .answer = "201 Run",
+	  .errors = "run_state_conflict queue_full", .summary = "A new run with the same request" },
 	{ 0 },
 };

@@ -33,7 +33,7 @@ struct server_options {
 	/* Periods; 0 for the usual ones. */
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms; /* as in struct leases_options */
 	int64_t beat_ms;                                 /* 10 s; well below NODE_DEAD_MS */
-	int64_t pack_ms;                                 /* how old a log is that is compressed; 60 s */
+	int64_t pack_ms; /* how old a log is that is compressed; 60 s */
 };
 
 struct server {
@@ -59,7 +59,7 @@ struct server {
 	int stop_fd;   /* latch: somebody here wants the server to end */
 	int upkeep_fd; /* latch that ends the upkeep thread; -1 while there is none */
 	char *data_path, *socket_path, *home_path;
-	bool listening; /* the socket at socket_path is ours */
+	bool listening;     /* the socket at socket_path is ours */
 	json_t *complaints; /* of the config file's environments: array of sentences */
 	int64_t started_at;
 };
