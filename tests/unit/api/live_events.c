@@ -273,6 +273,20 @@ static void a_run_tells_of_itself_and_its_agent(void **state)
 	}
 	close_ear(&ear);
 
+	/* The agent's own row agrees, also when a run of it fails. */
+	_cleanup_free_ char *one = xasprintf("/api/agents/%s", agent);
+	_cleanup_free_ char *fails =
+		xasprintf("{\"agentId\": \"%s\", \"command\": [\"false\"]}", agent);
+	_cleanup_json_ json_t *idle = get(t, one);
+	char failed[ID_SIZE];
+
+	assert_string_equal(json_str(idle, "status"), "idle");
+	run_to_end(t, fails, failed);
+
+	_cleanup_json_ json_t *in_error = get(t, one);
+
+	assert_string_equal(json_str(in_error, "status"), "error");
+
 	_cleanup_free_ char *events = xasprintf("/api/heartbeat-runs/%s/events?limit=2", run);
 	_cleanup_json_ json_t *list = get(t, events);
 
