@@ -42,7 +42,8 @@ int list_query_of(const struct request *request, const char *company_id, struct 
 		.reusable = request_query_flag(request, "reuseEligible", false),
 		.cursor = request_query(request, "cursor"),
 	};
-	return request_query_int(request, "limit", 1, RECORD_LIST_MAX, RECORD_LIST_MAX, &query->limit, err);
+	return request_query_int(request, "limit", 1, RECORD_LIST_MAX, RECORD_LIST_MAX,
+				 &query->limit, err);
 }
 
 int answer_list(struct response *response, const struct list_query *query, json_t *list)

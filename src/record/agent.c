@@ -28,6 +28,11 @@ SQL(AGENT_USERS,
     " AND " RUNS_UNFINISHED "),"
     " (SELECT COUNT(*) FROM leases WHERE agent_id = $1 AND company_id = $2 AND " LEASES_OPEN ")");
 SQL(AGENT_DELETE, "DELETE FROM agents WHERE id = $1");
+/* What it was in its company refers to it by a bare id, so nothing else would remove it. */
+SQL(AGENT_DELETE_MEMBERSHIP,
+    "DELETE FROM company_memberships WHERE principal_type = 'agent' AND principal_id = $1");
+SQL(AGENT_DELETE_GRANTS,
+    "DELETE FROM principal_permission_grants WHERE principal_type = 'agent' AND principal_id = $1");
 
 #define NAME                                                                                       \
 	.name = "name", .type = FIELD_STRING, .min = 1, .max = NAME_MAX_BYTES,                     \
@@ -355,6 +360,8 @@ static int delete_agent(struct tx *tx, void *arg, struct error *err)
 	agent_clear(&w->row);
 	if (agent_get_tx(tx, w->id, &w->row, err) < 0 ||
 	    unused_check_tx(tx, &AGENT_USERS, "The agent", w->id, w->row.company_id, err) < 0 ||
+	    tx_exec(tx, &AGENT_DELETE_GRANTS, err, B_TEXT(w->id)) < 0 ||
+	    tx_exec(tx, &AGENT_DELETE_MEMBERSHIP, err, B_TEXT(w->id)) < 0 ||
 	    tx_exec(tx, &AGENT_DELETE, err, B_TEXT(w->id)) < 0)
 		return -1;
 	json_put_str(details, "name", w->row.name);

@@ -207,6 +207,15 @@ static int workspace_record_read(struct cursor *c, struct workspace_record *out,
 
 ROW_KIND(WORKSPACE, workspace_record, "Execution workspace");
 
+bool workspace_is_reusable(const struct workspace_record *workspace)
+{
+	enum workspace_status status;
+
+	return workspace_status_parse(workspace->status, &status) &&
+	       (status == WORKSPACE_ACTIVE || status == WORKSPACE_IDLE ||
+		status == WORKSPACE_IN_REVIEW);
+}
+
 int workspace_record_get(struct db *db, const char *id, struct workspace_record *out,
 			 struct error *err)
 {

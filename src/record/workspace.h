@@ -25,6 +25,8 @@ extern const struct field WORKSPACE_FIELDS[], WORKSPACE_PATCH_FIELDS[];
  */
 int workspace_record_create(const struct writer *writer, const struct workspace_record *in,
 			    struct workspace_record *out, struct error *err);
+/* Whether runs may go on working in it: active, idle or in review. */
+bool workspace_is_reusable(const struct workspace_record *workspace);
 int workspace_record_get(struct db *db, const char *id, struct workspace_record *out,
 			 struct error *err);
 json_t *workspace_record_list(struct db *db, struct list_query *query, struct error *err);

@@ -108,7 +108,7 @@ static int load_context(struct walk *w, struct error *err)
 	if (id_is_set(workspace_id)) {
 		if (workspace_record_get(db, workspace_id, &w->workspace, err) < 0)
 			return -1;
-		w->reuses_workspace = !str_equal(w->workspace.status, "archived");
+		w->reuses_workspace = workspace_is_reusable(&w->workspace);
 	}
 	return 0;
 }

@@ -775,6 +775,48 @@ static void agents_set_nothing_that_runs_on_the_host(void **state)
 		     CALL("PATCH", workspace, "{\"config\": {\"provisionCommand\": \"x\"}}"));
 }
 
+static void an_agent_that_was_removed_is_no_member_any_more(void **state)
+{
+	struct api_test *t = *state;
+	char agent[ID_SIZE];
+
+	add(t, "agents", "{\"name\": \"a\"}", agent);
+
+	_cleanup_free_ char *member =
+		xasprintf("/api/companies/%s/members/agent/%s", t->company, agent);
+	_cleanup_free_ char *all = xasprintf("/api/companies/%s/members", t->company);
+	PATH("/api/agents/%s", agent);
+
+	json_decref(call_json(t, 200,
+			      CALL("PUT", member, "{\"permissions\": [\"environments:manage\"]}")));
+	json_decref(call_json(t, 200, CALL("DELETE", path)));
+
+	_cleanup_json_ json_t *members = get(t, all);
+	_cleanup_free_ char *text = json_text(members);
+
+	assert_null(strstr(text, agent));
+	refused(t, 404, "not_found", "Agent", CALL("GET", path));
+}
+
+static void a_workspace_whose_cleanup_failed_is_not_offered(void **state)
+{
+	struct api_test *t = *state;
+	char project[ID_SIZE] = "", workspace[ID_SIZE];
+	PATH("/api/companies/%s/execution-workspaces?reuseEligible=true", t->company);
+
+	add_workspace(t, ", \"status\": \"in_review\"", project, workspace);
+
+	_cleanup_json_ json_t *before = get(t, path);
+
+	json_decref(
+		changed(t, "execution-workspaces", workspace, "{\"status\": \"cleanup_failed\"}"));
+
+	_cleanup_json_ json_t *after = get(t, path);
+
+	assert_int_equal(json_array_size(before), 1);
+	assert_int_equal(json_array_size(after), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -806,6 +848,8 @@ int main(void)
 		api_unit_test(paused_companies_and_agents_begin_no_runs),
 		api_unit_test(a_workspace_in_use_is_not_closed),
 		people_test(agents_set_nothing_that_runs_on_the_host),
+		api_unit_test(an_agent_that_was_removed_is_no_member_any_more),
+		api_unit_test(a_workspace_whose_cleanup_failed_is_not_offered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

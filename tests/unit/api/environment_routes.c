@@ -257,7 +257,8 @@ static void I12_usage_names_who_has_chosen_it_and_what_is_in_the_way(void **stat
 	assert_int_equal(json_int(json_object_at(by, "projects"), "count", 0), 1);
 	assert_int_equal(json_int(json_object_at(by, "issues"), "count", -1), 0);
 
-	_cleanup_json_ json_t *lease = acquire(t, t->box, "{}");
+	json_decref(acquire(t, t->box, "{}"));
+
 	_cleanup_json_ json_t *held = get(t, path);
 	_cleanup_free_ char *reasons = json_text(json_object_get(held, "deleteBlockedReasons"));
 
