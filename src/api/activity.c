@@ -27,7 +27,8 @@ static const struct field QUERY[] = {
 };
 
 const struct route ACTIVITY_ROUTES[] = {
-	{ HTTP_GET, "/api/companies/:cid/activity", "company", .query = QUERY, .run = list,
+	{ HTTP_GET, "/api/companies/:cid/activity", .access = ACCESS_READ,
+	  .subject = SUBJECT_COMPANY, .query = QUERY, .run = list, .answer = "ActivityPage",
 	  .summary = "Who did what, newest first" },
 	{ 0 },
 };

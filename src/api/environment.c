@@ -1,10 +1,30 @@
 #include "api/resource.h"
+#include "base/text.h"
 
 /* The environment of the first name in the path, or 404. */
 static int environment_of_path(struct server *server, const struct request *request,
 			       struct environment *environment, struct error *err)
 {
 	return environment_get(server->db, request->param[0], environment, err);
+}
+
+/* Those who do not manage environments see which there are, and not how they are made. */
+static json_t *viewed(const struct request *request, json_t *json)
+{
+	if (!json || request_may(request, "environments:manage"))
+		return json;
+	json_put_new(json, "config", json_object());
+	json_put_str(json, "metadata", NULL);
+	json_put_bool(json, "configRedacted", true);
+	json_put_bool(json, "metadataRedacted", true);
+	return json;
+}
+
+static json_t *viewed_list(const struct request *request, json_t *list)
+{
+	for (size_t i = 0; i < json_array_size(list); i++)
+		viewed(request, json_array_get(list, i));
+	return list;
 }
 
 static int list(void *arg, struct request *request, struct response *response, struct error *err)
@@ -14,9 +34,11 @@ static int list(void *arg, struct request *request, struct response *response, s
 
 	if (company_of_path(server, request, &company, err) < 0)
 		return -1;
-	return answer(response, 200,
-		      environment_list(server->db, company.id, request_query(request, "status"),
-				       request_query(request, "driver"), err));
+	return answer(
+		response, 200,
+		viewed_list(request, environment_list(server->db, company.id,
+						      request_query(request, "status"),
+						      request_query(request, "driver"), err)));
 }
 
 /* What is absent is an empty config; the driver then says what it misses. */
@@ -73,12 +95,13 @@ static int show(void *arg, struct request *request, struct response *response, s
 
 	if (environment_of_path(arg, request, &environment, err) < 0)
 		return -1;
-	return answer(response, 200, environment_json(&environment));
+	return answer(response, 200, viewed(request, environment_json(&environment)));
 }
 
 /*
  * The config a patch leads to, or NULL when it touches none: keys are laid over those there are as
- * long as the driver stays; another driver starts from nothing.
+ * long as the driver stays, unless the body says that its config is all; another driver starts from
+ * nothing.
  */
 static int patched_config(struct server *server, const json_t *body, const struct environment *now,
 			  enum driver_kind driver, json_t **config, struct error *err)
@@ -89,7 +112,9 @@ static int patched_config(struct server *server, const json_t *body, const struc
 	*config = NULL;
 	if (!given && driver == now->driver)
 		return 0;
-	merged = driver == now->driver ? json_deep_copy(now->config) : json_object();
+	merged = driver == now->driver && !json_bool(body, "replaceConfig", false)
+			 ? json_deep_copy(now->config)
+			 : json_object();
 	if (given)
 		json_object_update(merged, given);
 	*config = normalized(server, driver, merged, err);
@@ -157,38 +182,82 @@ static int destroy(void *arg, struct request *request, struct response *response
 	return answer(response, 200, environment_json(&removed));
 }
 
+static int usage(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+
+	return answer(response, 200, environment_usage(server->db, request->param[0], err));
+}
+
+/* Of a config that was not saved its size is told, and no value. */
 static int note_probe(struct server *server, const struct request *request,
 		      const struct environment *environment, const struct probe *probe,
 		      struct error *err)
 {
+	bool saved = id_is_set(environment->id);
 	_cleanup_json_ json_t *details = json_object();
 	struct activity activity = {
 		.company_id = environment->company_id,
 		.actor = &request->actor,
-		.action = "environment.probed",
+		.action = saved ? "environment.probed" : "environment.probed_unsaved",
 		.entity_type = "environment",
-		.entity_id = environment->id,
+		.entity_id = saved ? environment->id : "unsaved",
 		.details = details,
 	};
 
 	json_put_str(details, "driver", driver_kind_name(environment->driver));
 	json_put_bool(details, "ok", probe->ok);
 	json_put_str(details, "summary", probe->summary);
+	if (!saved)
+		json_put_int(details, "configTopLevelKeyCount",
+			     (int64_t)json_object_size(environment->config));
 	return activity_write(server->db, &server->clock, &activity, err);
 }
 
 /* A place that cannot be reached is a finding (200, ok false), not an error. */
-static int probe(void *arg, struct request *request, struct response *response, struct error *err)
+static int probe_and_note(struct server *server, const struct request *request,
+			  const struct environment *environment, struct response *response,
+			  struct error *err)
 {
-	struct server *server = arg;
-	_cleanup_environment_ struct environment environment = { 0 };
 	_cleanup_(probe_clear) struct probe found = { 0 };
 
-	if (environment_of_path(server, request, &environment, err) < 0 ||
-	    driver_probe(&server->drivers, &environment, &found, err) < 0 ||
-	    note_probe(server, request, &environment, &found, err) < 0)
+	if (driver_probe(&server->drivers, environment, &found, err) < 0 ||
+	    note_probe(server, request, environment, &found, err) < 0)
 		return -1;
 	return answer(response, 200, probe_json(&found));
+}
+
+static int probe(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_environment_ struct environment environment = { 0 };
+
+	if (environment_of_path(arg, request, &environment, err) < 0)
+		return -1;
+	return probe_and_note(arg, request, &environment, response, err);
+}
+
+/* Nothing is kept of the config: neither a row nor a secret. */
+static int probe_config(void *arg, struct request *request, struct response *response,
+			struct error *err)
+{
+	struct server *server = arg;
+	const json_t *body = request->body;
+	const char *name = json_str_nonblank(body, "name");
+	_cleanup_company_ struct company company = { 0 };
+	_cleanup_environment_ struct environment draft = { 0 };
+	_cleanup_json_ json_t *empty = json_object();
+	const json_t *config = json_object_at(body, "config");
+
+	if (company_of_path(server, request, &company, err) < 0)
+		return -1;
+	driver_kind_parse(json_str(body, "driver"), &draft.driver);
+	draft.config = driver_normalize(&server->drivers, draft.driver, config ? config : empty,
+					false, err);
+	if (!draft.config)
+		return -1;
+	id_copy(draft.company_id, company.id);
+	draft.name = name ? str_trimmed(name) : xstrdup("Unsaved environment");
+	return probe_and_note(server, request, &draft, response, err);
 }
 
 #define DESCRIPTION                                                                                \
@@ -226,22 +295,51 @@ static const struct field CREATE_FIELDS[] = {
 	{ 0 },
 };
 static const struct field PATCH_FIELDS[] = {
-	{ NAME, .flags = FIELD_NONBLANK }, DESCRIPTION, { DRIVER }, STATUS, CONFIG, METADATA, { 0 },
+	{ NAME, .flags = FIELD_NONBLANK },
+	DESCRIPTION,
+	{ DRIVER },
+	STATUS,
+	CONFIG,
+	{ .name = "replaceConfig",
+	  .type = FIELD_BOOL,
+	  .summary = "config is the whole of it, not keys to lay over those there are" },
+	METADATA,
+	{ 0 },
+};
+static const struct field PROBE_FIELDS[] = {
+	{ NAME }, DESCRIPTION, { DRIVER, .flags = FIELD_REQUIRED }, CONFIG, METADATA, { 0 },
 };
 static const struct field LIST_QUERY[] = { STATUS, { DRIVER }, { 0 } };
 static const struct field NO_FIELDS[] = { { 0 } };
 
 const struct route ENVIRONMENT_ROUTES[] = {
-	{ HTTP_GET, "/api/companies/:cid/environments", "company", .query = LIST_QUERY, .run = list,
+	{ HTTP_GET, "/api/companies/:cid/environments", .access = ACCESS_READ,
+	  .subject = SUBJECT_COMPANY, .query = LIST_QUERY, .run = list, .answer = "[Environment]",
 	  .summary = "Where the company's runs can go" },
-	{ HTTP_POST, "/api/companies/:cid/environments", "company", ROUTE_IDEMPOTENT_KEY,
-	  CREATE_FIELDS, .run = create, .summary = "A new environment" },
-	{ HTTP_GET, "/api/environments/:id", "company", .run = show, .summary = "One environment" },
-	{ HTTP_PATCH, "/api/environments/:id", "company", .body = PATCH_FIELDS, .run = patch,
+	{ HTTP_POST, "/api/companies/:cid/environments", ROUTE_IDEMPOTENT_KEY, CREATE_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_COMPANY, .run = create,
+	  .answer = "201 Environment", .errors = "conflict unprocessable",
+	  .summary = "A new environment" },
+	{ HTTP_GET, "/api/environments/:id", .access = ACCESS_READ, .subject = SUBJECT_ENVIRONMENT,
+	  .run = show, .answer = "Environment", .summary = "One environment" },
+	{ HTTP_PATCH, "/api/environments/:id", .access = ACCESS_ENVIRONMENTS,
+	  .subject = SUBJECT_ENVIRONMENT, .body = PATCH_FIELDS, .run = patch,
+	  .answer = "Environment", .errors = "conflict unprocessable",
 	  .summary = "Changes what the body names" },
-	{ HTTP_DELETE, "/api/environments/:id", "company", .run = destroy,
+	{ HTTP_DELETE, "/api/environments/:id", .access = ACCESS_ENVIRONMENTS,
+	  .subject = SUBJECT_ENVIRONMENT, .run = destroy, .answer = "Environment",
+	  .errors = "environment_in_use",
 	  .summary = "Removes an environment that nothing needs any more" },
-	{ HTTP_POST, "/api/environments/:id/probe", "company", ROUTE_NO_BODY_OK, NO_FIELDS,
-	  .run = probe, .summary = "Tries whether its places can be reached" },
+	{ HTTP_GET, "/api/environments/:id/usage", .access = ACCESS_ENVIRONMENTS,
+	  .subject = SUBJECT_ENVIRONMENT, .run = usage, .answer = "EnvironmentUsage",
+	  .summary = "Who has chosen it, and what stands in the way of removing it" },
+	{ HTTP_POST, "/api/companies/:cid/environments/probe-config", .body = PROBE_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_COMPANY, .run = probe_config,
+	  .answer = "Probe", .errors = "unprocessable unsupported_environment",
+	  .summary = "Tries a config without saving it" },
+	{ HTTP_POST, "/api/environments/:id/probe", ROUTE_NO_BODY_OK, NO_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_ENVIRONMENT, .run = probe,
+	  .answer = "Probe", .errors = "unsupported_environment",
+	  .summary = "Tries whether its places can be reached" },
 	{ 0 },
 };

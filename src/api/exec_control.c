@@ -213,14 +213,17 @@ static const struct field STDIN_QUERY[] = {
 };
 
 const struct route EXEC_CONTROL_ROUTES[] = {
-	{ HTTP_GET, "/api/execs/:id", "company", .run = show,
-	  .summary = "One exec, going or ended" },
-	{ HTTP_POST, "/api/execs/:id/stdin", "company", ROUTE_RAW_BODY, .query = STDIN_QUERY,
-	  .run = stdin_route, .open = stdin_open,
+	{ HTTP_GET, "/api/execs/:id", .access = ACCESS_READ, .subject = SUBJECT_EXEC, .run = show,
+	  .answer = "Exec", .summary = "One exec, going or ended" },
+	{ HTTP_POST, "/api/execs/:id/stdin", ROUTE_IN_PLACE | ROUTE_RAW_BODY,
+	  .access = ACCESS_BOARD, .subject = SUBJECT_EXEC, .query = STDIN_QUERY, .run = stdin_route,
+	  .open = stdin_open, .answer = "Taken", .errors = "conflict",
 	  .summary = "More of its standard input; waits while the command does not read" },
-	{ HTTP_POST, "/api/execs/:id/signal", "company", .body = SIGNAL_FIELDS, .run = signal_route,
+	{ HTTP_POST, "/api/execs/:id/signal", ROUTE_IN_PLACE, .access = ACCESS_BOARD,
+	  .subject = SUBJECT_EXEC, .body = SIGNAL_FIELDS, .run = signal_route, .answer = "Nothing",
 	  .summary = "Sends it a signal" },
-	{ HTTP_POST, "/api/execs/:id/resize", "company", .body = RESIZE_FIELDS, .run = resize_route,
+	{ HTTP_POST, "/api/execs/:id/resize", ROUTE_IN_PLACE, .access = ACCESS_BOARD,
+	  .subject = SUBJECT_EXEC, .body = RESIZE_FIELDS, .run = resize_route, .answer = "Nothing",
 	  .summary = "Changes the size of its terminal" },
 	{ 0 },
 };

@@ -178,8 +178,9 @@ static const struct field QUERY[] = {
 };
 
 const struct route EXEC_OUTPUT_ROUTES[] = {
-	{ HTTP_GET, "/api/execs/:id/output", "company", ROUTE_STREAM, .query = QUERY,
-	  .run = show_output,
+	{ HTTP_GET, "/api/execs/:id/output", ROUTE_STREAM, .access = ACCESS_READ,
+	  .subject = SUBJECT_EXEC, .query = QUERY, .run = show_output,
+	  .errors = "run_state_conflict",
 	  .summary = "The output of an exec: NDJSON, or its bytes as application/octet-stream" },
 	{ 0 },
 };

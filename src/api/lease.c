@@ -1,6 +1,7 @@
 #include "api/resource.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "record/workspace.h"
 
 #define SECOND ((int64_t)1000)
 #define TTL_DEFAULT 3600
@@ -223,15 +224,23 @@ static const struct field LIST_QUERY[] = {
 };
 
 const struct route LEASE_ROUTES[] = {
-	{ HTTP_GET, "/api/environments/:id/leases", "company", .query = LIST_QUERY, .run = list,
+	{ HTTP_GET, "/api/environments/:id/leases", .access = ACCESS_ENVIRONMENTS,
+	  .subject = SUBJECT_ENVIRONMENT, .query = LIST_QUERY, .run = list, .answer = "[Lease]",
 	  .summary = "Its leases, last used first" },
-	{ HTTP_POST, "/api/environments/:id/leases", "company",
-	  ROUTE_IDEMPOTENT_KEY | ROUTE_NO_BODY_OK, ACQUIRE_FIELDS, .run = acquire,
+	{ HTTP_POST, "/api/environments/:id/leases", ROUTE_IDEMPOTENT_KEY | ROUTE_NO_BODY_OK,
+	  ACQUIRE_FIELDS, .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_ENVIRONMENT,
+	  .run = acquire, .answer = "201 Lease",
+	  .errors = "place_busy environment_inactive lease_acquire_failed unsupported_environment",
 	  .summary = "Acquires a lease" },
-	{ HTTP_GET, "/api/environment-leases/:id", "company", .run = show, .summary = "One lease" },
-	{ HTTP_POST, "/api/environment-leases/:id/renew", "company", .body = RENEW_FIELDS,
-	  .run = renew, .summary = "Moves the end of an active lease" },
-	{ HTTP_POST, "/api/environment-leases/:id/release", "company", ROUTE_NO_BODY_OK,
-	  RELEASE_FIELDS, .run = release, .summary = "Ends the holding; repeating it is fine" },
+	{ HTTP_GET, "/api/environment-leases/:id", .access = ACCESS_ENVIRONMENTS,
+	  .subject = SUBJECT_LEASE, .run = show, .answer = "Lease", .summary = "One lease" },
+	{ HTTP_POST, "/api/environment-leases/:id/renew", .access = ACCESS_ENVIRONMENTS,
+	  .subject = SUBJECT_LEASE, .body = RENEW_FIELDS, .run = renew, .answer = "Lease",
+	  .errors = "lease_generation_stale lease_not_active",
+	  .summary = "Moves the end of an active lease" },
+	{ HTTP_POST, "/api/environment-leases/:id/release", ROUTE_NO_BODY_OK, RELEASE_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = release,
+	  .answer = "Lease", .errors = "lease_generation_stale",
+	  .summary = "Ends the holding; repeating it is fine" },
 	{ 0 },
 };

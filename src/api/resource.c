@@ -1,5 +1,6 @@
 #include "api/resource.h"
 #include "base/log.h"
+#include "run/adapter.h"
 
 int answer(struct response *response, int status, json_t *json)
 {
@@ -13,6 +14,83 @@ int company_of_path(struct server *server, const struct request *request, struct
 		    struct error *err)
 {
 	return company_get(server->db, request->param[0], company, err);
+}
+
+struct writer writer_of(struct server *server, const struct request *request)
+{
+	return (struct writer){
+		.db = server->db,
+		.clock = &server->clock,
+		.actor = &request->actor,
+		.refuse_fake = !server->options.allow_fake,
+		.adapter_allows = adapter_allows,
+	};
+}
+
+int list_query_of(const struct request *request, const char *company_id, struct list_query *query,
+		  struct error *err)
+{
+	*query = (struct list_query){
+		.company_id = company_id,
+		.status = request_query(request, "status"),
+		.priority = request_query(request, "priority"),
+		.mode = request_query(request, "mode"),
+		.adapter_type = request_query(request, "adapterType"),
+		.project_id = request_query(request, "projectId"),
+		.assignee_id = request_query(request, "assigneeAgentId"),
+		.issue_id = request_query(request, "sourceIssueId"),
+		.reusable = request_query_flag(request, "reuseEligible", false),
+		.cursor = request_query(request, "cursor"),
+	};
+	return request_query_int(request, "limit", 1, RECORD_LIST_MAX, RECORD_LIST_MAX,
+				 &query->limit, err);
+}
+
+int answer_list(struct response *response, const struct list_query *query, json_t *list)
+{
+	if (list && query->next[0])
+		response_header(response, "X-Next-Cursor", query->next);
+	return answer(response, 200, list);
+}
+
+static const struct {
+	const char *path[3]; /* keys from the body down */
+} HOST_COMMANDS[] = {
+	{ { "config", "provisionCommand" } },
+	{ { "config", "teardownCommand" } },
+	{ { "config", "cleanupCommand" } },
+	{ { "config", "workspaceRuntime" } },
+	{ { "cwd" } },
+	{ { "executionWorkspaceSettings", "workspaceStrategy", "provisionCommand" } },
+	{ { "executionWorkspaceSettings", "workspaceStrategy", "teardownCommand" } },
+	{ { "executionWorkspaceSettings", "workspaceRuntime" } },
+	{ { "executionWorkspacePolicy", "workspaceStrategy", "provisionCommand" } },
+	{ { "executionWorkspacePolicy", "workspaceStrategy", "teardownCommand" } },
+	{ { "executionWorkspacePolicy", "workspaceRuntime" } },
+};
+
+int refuse_host_commands(const struct request *request, struct error *err)
+{
+	_cleanup_buf_ struct buf named = { 0 };
+
+	if (!actor_is_agent(&request->actor))
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(HOST_COMMANDS); i++) {
+		const char *const *path = HOST_COMMANDS[i].path;
+		const json_t *value = request->body;
+
+		for (size_t n = 0; n < ARRAY_SIZE(HOST_COMMANDS[i].path) && path[n]; n++)
+			value = json_object_get(value, path[n]);
+		if (!value)
+			continue;
+		buf_puts(&named, named.len ? ", " : "");
+		for (size_t n = 0; n < ARRAY_SIZE(HOST_COMMANDS[i].path) && path[n]; n++)
+			buf_printf(&named, "%s%s", n ? "." : "", path[n]);
+	}
+	if (!named.len)
+		return 0;
+	return error_set(err, ERR_FORBIDDEN, "agents may not set what runs on the host: %s",
+			 buf_str(&named));
 }
 
 int key_begin(struct server *server, const struct request *request, const char *company_id,

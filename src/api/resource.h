@@ -14,6 +14,34 @@ int company_of_path(struct server *server, const struct request *request, struct
 		    struct error *err);
 #define _cleanup_company_ _cleanup_(company_clear)
 
+/* Who writes, and under which rules, when a handler makes or changes a record. */
+struct writer writer_of(struct server *server, const struct request *request);
+
+/*
+ * The list a request asks for: its page and whichever filters the route's query has. Every such
+ * query ends with LIST_FIELDS. Answering puts the cursor of the rest, if there is one, into the
+ * header X-Next-Cursor.
+ */
+#define LIST_FIELDS                                                                                \
+	{ .name = "limit",                                                                         \
+	  .type = FIELD_INT,                                                                       \
+	  .min = 1,                                                                                \
+	  .max = RECORD_LIST_MAX,                                                                  \
+	  .summary = "How many at most; 1000 unless given" },                                      \
+	{                                                                                          \
+		.name = "cursor", .type = FIELD_STRING, .max = LIST_CURSOR_SIZE,                   \
+		.summary = "The X-Next-Cursor of the answer before"                                \
+	}
+int list_query_of(const struct request *request, const char *company_id, struct list_query *query,
+		  struct error *err);
+int answer_list(struct response *response, const struct list_query *query, json_t *list);
+
+/*
+ * That agents leave alone what would run on the host outside of any place: commands of a
+ * workspace's strategy or config, and its directory. ERR_FORBIDDEN names what is not theirs.
+ */
+int refuse_host_commands(const struct request *request, struct error *err);
+
 /*
  * Makes what a POST asks for under the id given; with `resumed` an earlier server died in the
  * middle of it, so it may be there already and is then to be returned. NULL with err set when

@@ -1,4 +1,5 @@
 #include "api/resource.h"
+#include "base/text.h"
 
 static int answer_run(struct response *response, int status, const struct run *run)
 {
@@ -31,11 +32,22 @@ static json_t *make_run(struct server *server, struct request *request, const ch
 	return run_json(&run);
 }
 
+/* An agent has no other's work done, and none in nobody's name. */
+static int check_agent(const struct request *request, const char *agent_id, struct error *err)
+{
+	const struct actor *actor = &request->actor;
+
+	if (actor_is_agent(actor) && !str_equal(agent_id, actor->agent_id))
+		return error_set(err, ERR_FORBIDDEN, "an agent can start runs of itself only");
+	return 0;
+}
+
 static int create(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	_cleanup_company_ struct company company = { 0 };
 
-	if (company_of_path(arg, request, &company, err) < 0)
+	if (company_of_path(arg, request, &company, err) < 0 ||
+	    check_agent(request, json_str(request->body, "agentId"), err) < 0)
 		return -1;
 	return answer_created(arg, request, response, company.id, make_run, company.id, err);
 }
@@ -63,9 +75,12 @@ static int cancel(void *arg, struct request *request, struct response *response,
 static int retry(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
+	_cleanup_run_ struct run old = { 0 };
 	_cleanup_run_ struct run run = { 0 };
 
-	if (run_retry(server->runs, &request->actor, request->param[0], &run, err) < 0)
+	if (run_get(server->runs, request->param[0], &old, err) < 0 ||
+	    check_agent(request, old.agent_id, err) < 0 ||
+	    run_retry(server->runs, &request->actor, request->param[0], &run, err) < 0)
 		return -1;
 	return answer_run(response, 201, &run);
 }
@@ -83,14 +98,18 @@ static const struct field LIST_QUERY[] = {
 static const struct field NO_FIELDS[] = { { 0 } };
 
 const struct route RUN_ROUTES[] = {
-	{ HTTP_GET, "/api/companies/:cid/runs", "company", .query = LIST_QUERY, .run = list,
-	  .summary = "Runs, newest first" },
-	{ HTTP_POST, "/api/companies/:cid/runs", "company", ROUTE_IDEMPOTENT_KEY, RUN_FIELDS,
-	  .run = create, .summary = "Queues a run" },
-	{ HTTP_GET, "/api/runs/:id", "company", .run = show, .summary = "One run" },
-	{ HTTP_POST, "/api/runs/:id/cancel", "company", ROUTE_NO_BODY_OK, NO_FIELDS, .run = cancel,
+	{ HTTP_GET, "/api/companies/:cid/runs", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
+	  .query = LIST_QUERY, .run = list, .answer = "RunPage", .summary = "Runs, newest first" },
+	{ HTTP_POST, "/api/companies/:cid/runs", ROUTE_IDEMPOTENT_KEY, RUN_FIELDS,
+	  .access = ACCESS_WRITE, .subject = SUBJECT_COMPANY, .run = create, .answer = "201 Run",
+	  .errors = "unprocessable queue_full", .summary = "Queues a run" },
+	{ HTTP_GET, "/api/runs/:id", .access = ACCESS_READ, .subject = SUBJECT_RUN, .run = show,
+	  .answer = "Run", .summary = "One run" },
+	{ HTTP_POST, "/api/runs/:id/cancel", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_BOARD,
+	  .subject = SUBJECT_RUN, .run = cancel, .answer = "Run",
 	  .summary = "Ends a run; one that has ended stays as it is" },
-	{ HTTP_POST, "/api/runs/:id/retry", "company", ROUTE_NO_BODY_OK, NO_FIELDS, .run = retry,
-	  .summary = "A new run with the same request" },
+	{ HTTP_POST, "/api/runs/:id/retry", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_WRITE,
+	  .subject = SUBJECT_RUN, .run = retry, .answer = "201 Run",
+	  .errors = "run_state_conflict queue_full", .summary = "A new run with the same request" },
 	{ 0 },
 };

@@ -253,7 +253,8 @@ static const struct field QUERY[] = {
 };
 
 const struct route RUN_LOG_ROUTES[] = {
-	{ HTTP_GET, "/api/runs/:id/log", "company", ROUTE_STREAM, .query = QUERY, .run = show_log,
+	{ HTTP_GET, "/api/runs/:id/log", ROUTE_STREAM, .access = ACCESS_READ,
+	  .subject = SUBJECT_RUN, .query = QUERY, .run = show_log,
 	  .summary = "The output of a run: NDJSON, or its bytes as application/octet-stream" },
 	{ 0 },
 };

@@ -6,17 +6,24 @@
  */
 #include "api/server.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include "api/access.h"
 #include "api/data.h"
+#include "api/declare.h"
 #include "api/execs.h"
+#include "api/feed.h"
+#include "api/homes.h"
+#include "api/packer.h"
 #include "api/upkeep.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "base/text.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_LOOK_MS 500
@@ -47,6 +54,7 @@ static void settle_process(void)
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGTERM);
 	sigaddset(&ours, SIGINT);
+	sigaddset(&ours, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &ours, NULL);
 }
 
@@ -63,6 +71,15 @@ static int open_data(struct server *server, struct error *err)
 			 err);
 }
 
+/* Nodes that share a database are given the same key, or know only their own runs' tokens. */
+static int open_run_key(struct server *server, struct error *err)
+{
+	const char *path = server->options.run_key_path;
+
+	return run_token_key_load(path ? AT_FDCWD : server->data_dirfd, path ? path : "jwt.key",
+				  &server->run_key, err);
+}
+
 static int open_database(struct server *server, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(server->data_path, "berth.db");
@@ -70,7 +87,7 @@ static int open_database(struct server *server, struct error *err)
 
 	if (server->options.database_url)
 		options = (struct db_options){ .url = server->options.database_url };
-	if (db_open(&server->db, &options, err) < 0)
+	if (db_open(&server->db, &options, err) < 0 || open_run_key(server, err) < 0)
 		return -1;
 	return node_register(server->db, &server->clock, server->data_dirfd, &server->node, err);
 }
@@ -119,6 +136,7 @@ static int open_places(struct server *server, struct error *err)
 		.sweep_ms = server->options.sweep_ms,
 		.reconcile_ms = server->options.reconcile_ms,
 		.cleanup_base_ms = server->options.cleanup_base_ms,
+		.max_per_company = server->options.quota.leases,
 	};
 
 	if (provider_host_new(&provider_options, &server->providers, err) < 0)
@@ -160,9 +178,18 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.logs = server->run_logs,
 		.api_url = api_url,
 		.home_path = server->home_path,
+		.quota = server->options.quota,
+		.token_key = &server->run_key,
 	};
 
-	if (execs_new(&exec_options, &server->execs, err) < 0)
+	struct feed_options feed_options = {
+		.db = server->db,
+		.clock = &server->clock,
+		.logs = server->run_logs,
+	};
+
+	if (execs_new(&exec_options, &server->execs, err) < 0 ||
+	    feed_new(&feed_options, &server->feed, err) < 0)
 		return -1;
 	return runs_new(&run_options, &server->runs, err);
 }
@@ -179,21 +206,66 @@ static int recover(struct server *server, struct error *err)
 	return leases_start(server->leases, err);
 }
 
+/* The tables as they are, but for a route that an option opens. */
+static const struct route **route_tables(const struct server *server)
+{
+	const struct route **tables;
+	size_t count = 0;
+
+	while (ALL_ROUTES[count])
+		count++;
+	tables = xcalloc(count + 1, sizeof(*tables));
+	for (size_t i = 0; i < count; i++)
+		tables[i] = server->options.metrics_public && ALL_ROUTES[i] == METRICS_ROUTES
+				    ? METRICS_PUBLIC_ROUTES
+				    : ALL_ROUTES[i];
+	return tables;
+}
+
 static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error *err)
 {
+	_cleanup_free_ const struct route **tables = route_tables(server);
 	struct http_options options = {
 		.tcp_fd = steal_fd(tcp_fd),
 		.unix_fd = steal_fd(unix_fd),
-		.tables = ALL_ROUTES,
+		.tables = tables,
 		.server = server,
 		.clock = &server->clock,
+		.access = { access_authenticate, access_authorize },
+		.allowed_hosts = server->options.allowed_hosts,
+		.tls_cert = server->options.listen ? server->options.tls_cert : NULL,
+		.tls_key = server->options.tls_key,
 	};
 
 	if (http_start(&options, &server->http, err) < 0)
 		return -1;
-	if (runs_start(server->runs, err) < 0)
+	if (runs_start(server->runs, err) < 0 ||
+	    packer_start(server->runs, server->run_logs, &server->clock, server->options.pack_ms,
+			 &server->packer, err) < 0)
 		return -1;
 	return upkeep_start(server, err);
+}
+
+/* Beyond this machine a token is read by whoever listens on the way, unless there is TLS. */
+static int bind_tcp(const struct server_options *options, int *fd, int *port, struct error *err)
+{
+	bool wide = options->tls_cert || options->insecure_http;
+
+	if (options->insecure_http && !options->tls_cert)
+		log_warn("--insecure-http: tokens and output can be read on their way");
+	return http_bind(options->listen, wide, fd, port, err);
+}
+
+/* Where somebody on this machine reaches what was bound; free it. */
+static char *listen_url(const struct server_options *options, int port)
+{
+	const char *scheme = options->tls_cert ? "https" : "http";
+	const char *colon = strrchr(options->listen, ':');
+	_cleanup_free_ char *host = xstrndup(options->listen, (size_t)(colon - options->listen));
+
+	if (streq(host, "0.0.0.0") || streq(host, "localhost"))
+		return xasprintf("%s://127.0.0.1:%d", scheme, port);
+	return xasprintf("%s://%s:%d", scheme, streq(host, "[::]") ? "[::1]" : host, port);
 }
 
 static int start(struct server *server, struct error *err)
@@ -207,15 +279,19 @@ static int start(struct server *server, struct error *err)
 	    open_places(server, err) < 0)
 		return -1;
 	if (server->options.listen) {
-		if (http_bind(server->options.listen, &tcp_fd, &port, err) < 0)
+		if (bind_tcp(&server->options, &tcp_fd, &port, err) < 0)
 			return -1;
-		api_url = xasprintf("http://127.0.0.1:%d", port);
+		api_url = listen_url(&server->options, port);
 	}
-	if (open_runs(server, api_url, err) < 0 ||
+	if (open_runs(server, server->options.public_url ? server->options.public_url : api_url,
+		      err) < 0 ||
 	    socket_listen(server->socket_path, &unix_fd, err) < 0)
 		return -1;
 	server->listening = true;
-	if (recover(server, err) < 0 || serve(server, &tcp_fd, &unix_fd, err) < 0)
+	if (recover(server, err) < 0)
+		return -1;
+	server->complaints = environments_ensure(server, server->options.environments);
+	if (serve(server, &tcp_fd, &unix_fd, err) < 0)
 		return -1;
 	log_info("berth %s serves %s on %s%s%s", BERTH_VERSION, server->data_path,
 		 server->socket_path, api_url ? " and " : "", api_url ? api_url : "");
@@ -237,6 +313,7 @@ int server_start(const struct server_options *options, struct server **out, stru
 	server->data_dirfd = server->lock_fd = server->stop_fd = server->upkeep_fd = -1;
 	clock_init_system(&server->clock);
 	server->started_at = clock_now(&server->clock);
+	server->homes = homes_new();
 	if (start(server, err) < 0) {
 		server_free(server);
 		return -1;
@@ -252,6 +329,8 @@ static void stop(struct server *server)
 
 	http_stop(server->http, HTTP_STOP_MS);
 	server->http = NULL;
+	feed_stop(server->feed);
+	packer_stop(steal(server->packer));
 	if (server->listening)
 		unlink(server->socket_path);
 	server->listening = false;
@@ -265,6 +344,29 @@ static void stop(struct server *server)
 	if (server->leases)
 		leases_stop(server->leases);
 	upkeep_stop(server);
+}
+
+/* SIGHUP where there is something to read again; elsewhere it ends the server like the others. */
+static bool can_reload(const struct server *server)
+{
+	return server->options.tls_cert || server->options.log_file;
+}
+
+static void reload(struct server *server)
+{
+	_cleanup_error_ struct error err = { 0 };
+	int failed = log_reopen();
+
+	if (failed < 0)
+		log_error("the log goes on in the old file: %s", strerror(-failed));
+	else if (server->options.log_file)
+		log_info("the log goes on here");
+	if (!server->options.tls_cert)
+		return;
+	if (http_reload_tls(server->http, &err) < 0)
+		log_error("the certificate was not replaced: %s", err.message);
+	else
+		log_info("read the certificate %s again", server->options.tls_cert);
 }
 
 /* Until a signal comes, something here wants to end, or nobody needs the server any more. */
@@ -286,12 +388,16 @@ static int wait_for_the_end(struct server *server, int signal_fd, struct error *
 				 (long long)(server->options.idle_exit_ms / 1000));
 			return 0;
 		}
-		if (n > 0)
-			break;
+		if (n <= 0)
+			continue;
+		if (read(signal_fd, &info, sizeof(info)) != sizeof(info))
+			return 0;
+		if (info.ssi_signo != SIGHUP || !can_reload(server)) {
+			log_info("signal %u: stopping", info.ssi_signo);
+			return 0;
+		}
+		reload(server);
 	}
-	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
-		log_info("signal %u: stopping", info.ssi_signo);
-	return 0;
 }
 
 int server_run(struct server *server, struct error *err)
@@ -301,6 +407,7 @@ int server_run(struct server *server, struct error *err)
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGTERM);
 	sigaddset(&ours, SIGINT);
+	sigaddset(&ours, SIGHUP);
 
 	_cleanup_close_ int signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
 
@@ -328,9 +435,12 @@ void server_free(struct server *server)
 	if (server->run_logs)
 		runlog_store_close(server->run_logs);
 	db_close(server->db);
+	feed_free(server->feed);
+	homes_free(server->homes);
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);
 	close_fdp(&server->stop_fd);
+	json_decref(server->complaints);
 	free(server->home_path);
 	free(server->data_path);
 	free(server->socket_path);

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include "http/http.h"
+#include "record/run_token.h"
 #include "run/run.h"
 
 struct server_options {
@@ -18,10 +19,21 @@ struct server_options {
 	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
 	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
 	bool drain;           /* on SIGTERM wait for runs */
+	const char *tls_cert, *tls_key;   /* PEM files: TCP speaks TLS; both or none */
+	bool insecure_http;               /* listen beyond loopback without TLS all the same */
+	const char *const *allowed_hosts; /* names clients may know this server by; NULL: none */
+	const char *public_url;      /* how runs reach this server; NULL: by where it listens */
+	const char *run_key_path;    /* key of run tokens; NULL: <data>/jwt.key */
+	bool allow_local_for_tokens; /* callers with tokens may use places of driver local */
+	const char *log_file;        /* where the log goes; SIGHUP opens it anew; NULL: stderr */
+	bool metrics_public;         /* /metrics for anybody who can connect */
+	struct quota quota;          /* of each company */
+	const json_t *environments;  /* array: those the config file wants; NULL: none */
 
 	/* Periods; 0 for the usual ones. */
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms; /* as in struct leases_options */
 	int64_t beat_ms;                                 /* 10 s; well below NODE_DEAD_MS */
+	int64_t pack_ms; /* how old a log is that is compressed; 60 s */
 };
 
 struct server {
@@ -37,13 +49,18 @@ struct server {
 	struct runs *runs;
 	struct runlog_store *run_logs;
 	struct execs *execs;
+	struct feed *feed;
+	struct homes *homes;
+	struct packer *packer;
+	struct run_token_key run_key; /* signs the tokens of runs */
 	struct http *http;
 	pthread_t upkeep;
 	int data_dirfd, lock_fd;
 	int stop_fd;   /* latch: somebody here wants the server to end */
 	int upkeep_fd; /* latch that ends the upkeep thread; -1 while there is none */
 	char *data_path, *socket_path, *home_path;
-	bool listening; /* the socket at socket_path is ours */
+	bool listening;     /* the socket at socket_path is ours */
+	json_t *complaints; /* of the config file's environments: array of sentences */
 	int64_t started_at;
 };
 
@@ -65,5 +82,9 @@ extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], IS
 extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
 extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
 extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_ROUTES[];
-extern const struct route FILE_ROUTES[];
+extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[], METRICS_ROUTES[];
+extern const struct route METRICS_PUBLIC_ROUTES[]; /* instead, with metrics_public */
+extern const struct route EVENT_ROUTES[], HEARTBEAT_RUN_ROUTES[];
+extern const struct route TOKEN_ROUTES[], MEMBER_ROUTES[], USER_ROUTES[];
+extern const struct route WORKSPACE_ROUTES[], CAPABILITY_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */

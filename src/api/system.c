@@ -8,6 +8,7 @@
 #include "api/upkeep.h"
 #include "base/fd.h"
 #include "base/path.h"
+#include "base/text.h"
 
 static json_t *database_health(struct server *server, bool *ok)
 {
@@ -57,7 +58,7 @@ static int health(void *arg, struct request *request, struct response *response,
 	(void)err;
 
 	json_put_str(json, "status", ok ? "ok" : "degraded");
-	if (request->trusted) {
+	if (request->actor.is_admin) {
 		json_put_ref(json, "database", database);
 		put_details(server, json);
 	}
@@ -87,10 +88,19 @@ static int prune(void *arg, struct request *request, struct response *response, 
 {
 	struct server *server = arg;
 	int64_t age_ms = json_int(request->body, "olderThanSeconds", -1) * 1000;
+	struct prune_request what = {
+		.only = json_str(request->body, "only"),
+		.dry_run = json_bool(request->body, "dryRun", false),
+	};
 
 	if (age_ms < 0)
 		age_ms = server->options.retention_ms;
-	return answer(response, 200, upkeep_prune(server, clock_now(&server->clock) - age_ms, err));
+	what.before_ms = clock_now(&server->clock) - age_ms;
+	if (what.dry_run && what.only && !streq(what.only, "runs") && !streq(what.only, "leases") &&
+	    !streq(what.only, "activity"))
+		return error_set(err, ERR_VALIDATION,
+				 "a dry run counts runs, leases and activity only");
+	return answer(response, 200, upkeep_prune(server, &what, err));
 }
 
 static char *backup_path(struct server *server, struct error *err)
@@ -112,6 +122,10 @@ static int backup(void *arg, struct request *request, struct response *response,
 
 	if (!path)
 		return -1;
+	/* With a token one is not the server's user, who alone may write anywhere as that. */
+	if (wanted && request->actor.kind != ACTOR_LOCAL)
+		return error_set(err, ERR_FORBIDDEN,
+				 "only the user this server runs as can say where; leave path out");
 	if (!path_is_absolute(path))
 		return error_set(err, ERR_VALIDATION, "path must be absolute");
 	if (db_backup(server->db, path, err) < 0)
@@ -131,6 +145,13 @@ static const struct field PRUNE_FIELDS[] = {
 	  .min = 0,
 	  .max = 100LL * 366 * 86400,
 	  .summary = "Finished history older than this goes; the server's retention unless given" },
+	{ .name = "only",
+	  .type = FIELD_STRING,
+	  .one_of = PRUNE_KINDS,
+	  .summary = "This kind of history alone" },
+	{ .name = "dryRun",
+	  .type = FIELD_BOOL,
+	  .summary = "Removes nothing: counts the runs, leases and activity that would go" },
 	{ 0 },
 };
 static const struct field BACKUP_FIELDS[] = {
@@ -143,15 +164,16 @@ static const struct field BACKUP_FIELDS[] = {
 };
 
 const struct route SYSTEM_ROUTES[] = {
-	{ HTTP_GET, "/api/health", "public", ROUTE_PUBLIC, .run = health,
+	{ HTTP_GET, "/api/health", .access = ACCESS_PUBLIC, .run = health, .answer = "Health",
 	  .summary = "Whether the server is well" },
-	{ HTTP_GET, "/api/audit", "instance", .run = audit,
+	{ HTTP_GET, "/api/audit", .access = ACCESS_ADMIN, .run = audit, .answer = "[Unexplained]",
 	  .summary = "Every object that no place explains, and every promise not yet kept" },
-	{ HTTP_GET, "/api/keeper", "instance", .run = keeper,
+	{ HTTP_GET, "/api/keeper", .access = ACCESS_ADMIN, .run = keeper, .answer = "Keeper",
 	  .summary = "Whether commands can be kept: the keeper and the relay program" },
-	{ HTTP_POST, "/api/prune", "instance", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .run = prune,
-	  .summary = "Forgets finished history" },
-	{ HTTP_POST, "/api/backup", "instance", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .run = backup,
+	{ HTTP_POST, "/api/prune", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .access = ACCESS_ADMIN,
+	  .run = prune, .answer = "Pruned", .summary = "Forgets finished history" },
+	{ HTTP_POST, "/api/backup", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .access = ACCESS_ADMIN,
+	  .run = backup, .answer = "201 Backup", .errors = "conflict",
 	  .summary = "A consistent copy of the database while it is in use" },
 	{ 0 },
 };

@@ -334,7 +334,8 @@ static const struct field QUERY[] = {
 };
 
 const struct route TERMINAL_ROUTES[] = {
-	{ HTTP_GET, "/api/execs/:id/terminal", "company", ROUTE_WEBSOCKET, .query = QUERY,
-	  .run = attach, .summary = "Its terminal as a WebSocket" },
+	{ HTTP_GET, "/api/execs/:id/terminal", ROUTE_IN_PLACE | ROUTE_WEBSOCKET,
+	  .access = ACCESS_BOARD, .subject = SUBJECT_EXEC, .query = QUERY, .run = attach,
+	  .summary = "Its terminal as a WebSocket" },
 	{ 0 },
 };

@@ -3,12 +3,15 @@
 #include "api/execs.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "record/activity.h"
+#include "record/event.h"
 #include "record/idempotency.h"
 
 #define SECOND ((int64_t)1000)
 #define PRUNE_MS (3600 * SECOND)
 #define DRIFT_MS (5 * SECOND)
+#define EVENTS_KEPT 200000 /* of each company */
 #define DISK_LOW_BYTES ((int64_t)64 << 20)
 
 static char *clock_moved(struct server *server)
@@ -45,6 +48,8 @@ json_t *upkeep_warnings(struct server *server)
 		if (text)
 			json_array_append_new(warnings, json_string(text));
 	}
+	if (server->complaints)
+		json_array_extend(warnings, server->complaints);
 	return warnings;
 }
 
@@ -72,34 +77,110 @@ static void beat(struct server *server)
 		latch_set(server->stop_fd);
 }
 
-static int prune_step(json_t *counts, const char *key, int64_t removed)
+/* ---- history ---- */
+
+static int64_t prune_runs(struct server *server, int64_t before, struct error *err)
 {
-	if (removed < 0)
+	return runs_prune(server->runs, before, err);
+}
+
+static int64_t prune_leases(struct server *server, int64_t before, struct error *err)
+{
+	return leases_prune(server->leases, before, err);
+}
+
+static int64_t prune_activity(struct server *server, int64_t before, struct error *err)
+{
+	return activity_prune(server->db, before, err);
+}
+
+static int64_t prune_events(struct server *server, int64_t before, struct error *err)
+{
+	return events_prune(server->db, before, EVENTS_KEPT, err);
+}
+
+/* Keys have a time of their own, and what a key stands for lives as long as the key. */
+static int64_t prune_keys(struct server *server, int64_t before, struct error *err)
+{
+	(void)before;
+	return idempotency_prune(server->db, &server->clock, err);
+}
+
+static int64_t prune_execs(struct server *server, int64_t before, struct error *err)
+{
+	(void)before;
+	return execs_prune(server->execs, clock_now(&server->clock) - IDEMPOTENCY_KEEP_MS, err);
+}
+
+SQL(OLD_RUNS, "SELECT COUNT(*) FROM runs WHERE finished_at < CAST($1 AS BIGINT)"
+	      " AND status IN ('succeeded', 'failed', 'cancelled', 'timed_out')");
+SQL(OLD_LEASES, "SELECT COUNT(*) FROM leases"
+		" WHERE status IN ('released', 'expired', 'failed')"
+		" AND released_at < CAST($1 AS BIGINT)");
+SQL(OLD_ACTIVITY, "SELECT COUNT(*) FROM activity WHERE created_at < CAST($1 AS BIGINT)");
+
+/* `old` counts what would go; kinds without one are too short-lived to be worth asking about. */
+static const struct {
+	const char *name;
+	int64_t (*prune)(struct server *server, int64_t before, struct error *err);
+	const struct sql *old;
+} KINDS_KEPT[] = {
+	{ "runs", prune_runs, &OLD_RUNS },
+	{ "leases", prune_leases, &OLD_LEASES },
+	{ "activity", prune_activity, &OLD_ACTIVITY },
+	{ "events", prune_events, NULL },
+	{ "keys", prune_keys, NULL },
+	{ "execs", prune_execs, NULL },
+};
+const char *const PRUNE_KINDS[] = { "runs", "leases", "activity", "events", "keys", "execs", NULL };
+
+struct counting {
+	const struct sql *sql;
+	int64_t before, count;
+};
+
+static int count_old(struct tx *tx, void *arg, struct error *err)
+{
+	struct counting *counting = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, counting->sql, err, B_INT(counting->before)) < 0 ||
+	    cursor_next(&c, err) < 0)
 		return -1;
-	json_put_int(counts, key, removed);
+	counting->count = col_int(&c, 0);
 	return 0;
 }
 
-json_t *upkeep_prune(struct server *server, int64_t before_ms, struct error *err)
+json_t *upkeep_prune(struct server *server, const struct prune_request *request, struct error *err)
 {
 	_cleanup_json_ json_t *counts = json_object();
-	/* What a key stands for lives as long as the key. */
-	int64_t keys_before = clock_now(&server->clock) - IDEMPOTENCY_KEEP_MS;
 
-	if (prune_step(counts, "runs", runs_prune(server->runs, before_ms, err)) < 0 ||
-	    prune_step(counts, "leases", leases_prune(server->leases, before_ms, err)) < 0 ||
-	    prune_step(counts, "activity", activity_prune(server->db, before_ms, err)) < 0 ||
-	    prune_step(counts, "keys", idempotency_prune(server->db, &server->clock, err)) < 0 ||
-	    prune_step(counts, "execs", execs_prune(server->execs, keys_before, err)) < 0)
-		return NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(KINDS_KEPT); i++) {
+		struct counting old = { KINDS_KEPT[i].old, request->before_ms, 0 };
+		int64_t count;
+
+		if (request->only && !streq(request->only, KINDS_KEPT[i].name))
+			continue;
+		if (request->dry_run && !old.sql)
+			continue;
+		if (request->dry_run)
+			count = db_read(server->db, count_old, &old, err) < 0 ? -1 : old.count;
+		else
+			count = KINDS_KEPT[i].prune(server, request->before_ms, err);
+		if (count < 0)
+			return NULL;
+		json_put_int(counts, KINDS_KEPT[i].name, count);
+	}
 	return steal(counts);
 }
 
 static void prune(struct server *server)
 {
 	_cleanup_error_ struct error err = { 0 };
-	int64_t before = clock_now(&server->clock) - server->options.retention_ms;
-	_cleanup_json_ json_t *counts = upkeep_prune(server, before, &err);
+	struct prune_request request = {
+		.before_ms = clock_now(&server->clock) - server->options.retention_ms,
+	};
+	_cleanup_json_ json_t *counts = upkeep_prune(server, &request, &err);
 	_cleanup_free_ char *text = counts ? json_text(counts) : NULL;
 
 	if (text)

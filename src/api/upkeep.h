@@ -9,8 +9,17 @@
 
 int upkeep_start(struct server *server, struct error *err);
 void upkeep_stop(struct server *server);
-/* Forgets what finished before the time: {runs, leases, activity, execs, keys}; NULL on error. */
-json_t *upkeep_prune(struct server *server, int64_t before_ms, struct error *err);
+struct prune_request {
+	int64_t before_ms; /* what finished before this */
+	const char *only;  /* one of PRUNE_KINDS; NULL: all */
+	bool dry_run;      /* counts runs, leases and activity, and removes nothing */
+};
+extern const char *const PRUNE_KINDS[]; /* NULL-terminated */
+/*
+ * Forgets history, in small transactions: killed in the middle, it has forgotten some and the next
+ * one goes on. How many rows went (or would go) by kind; NULL on error.
+ */
+json_t *upkeep_prune(struct server *server, const struct prune_request *request, struct error *err);
 /* Array of sentences for people: disk nearly full, clock moved. Empty when all is well. */
 json_t *upkeep_warnings(struct server *server);
 /* Nothing runs, nobody asks, and nothing is left whose end this server would have to see to. */

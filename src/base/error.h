@@ -37,6 +37,7 @@
 	X(ERR_IDEMPOTENCY, "idempotency_key_reused", 409)                                          \
 	X(ERR_IDEMPOTENCY_BUSY, "idempotency_key_in_progress", 409)                                \
 	X(ERR_RUN_STATE, "run_state_conflict", 409)                                                \
+	X(ERR_QUEUE_FULL, "queue_full", 429)                                                       \
 	/* a run's own errors, spec 01 E.1 and A.7 */                                              \
 	X(ERR_ENV_NOT_FOUND, "environment_not_found", 404)                                         \
 	X(ERR_ENV_INACTIVE, "environment_inactive", 409)                                           \

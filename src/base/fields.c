@@ -40,9 +40,10 @@ static void spot_text(struct buf *out, const struct spot *spot)
 		buf_printf(out, "[%zu]", spot->index);
 }
 
-static void complain(struct issues *issues, const struct spot *spot, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static void complain(struct issues *issues, const struct spot *spot, const char *fmt, ...)
+static void complain(struct issues *issues, const struct spot *spot, const char *code,
+		     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void complain(struct issues *issues, const struct spot *spot, const char *code,
+		     const char *fmt, ...)
 {
 	_cleanup_buf_ struct buf message = { 0 };
 	va_list ap;
@@ -58,6 +59,7 @@ static void complain(struct issues *issues, const struct spot *spot, const char 
 	spot_json(path, spot);
 	json_put_new(issue, "path", path);
 	json_put_str(issue, "message", buf_str(&message));
+	json_put_str(issue, "code", code);
 	if (json_array_append_new(issues->list, issue) < 0)
 		abort();
 	if (issues->count == 1) {
@@ -77,10 +79,10 @@ static void check_size(const struct field *f, size_t size, struct unit unit,
 		       const struct spot *spot, struct issues *issues)
 {
 	if (f->min > 0 && size < (uint64_t)f->min)
-		complain(issues, spot, "must have at least %lld %s", (long long)f->min,
+		complain(issues, spot, "too_small", "must have at least %lld %s", (long long)f->min,
 			 f->min == 1 ? unit.one : unit.many);
 	if (f->max > 0 && size > (uint64_t)f->max)
-		complain(issues, spot, "must have at most %lld %s", (long long)f->max,
+		complain(issues, spot, "too_big", "must have at most %lld %s", (long long)f->max,
 			 f->max == 1 ? unit.one : unit.many);
 }
 
@@ -99,13 +101,13 @@ static void complain_choices(const struct field *f, const struct spot *spot, str
 
 	for (const char *const *choice = f->one_of; *choice; choice++)
 		buf_printf(&text, "%s%s", text.len ? ", " : "", *choice);
-	complain(issues, spot, "must be one of: %s", buf_str(&text));
+	complain(issues, spot, "invalid_value", "must be one of: %s", buf_str(&text));
 }
 
 static bool want(bool right, const char *what, const struct spot *spot, struct issues *issues)
 {
 	if (!right)
-		complain(issues, spot, "must be %s", what);
+		complain(issues, spot, "invalid_type", "must be %s", what);
 	return right;
 }
 
@@ -114,7 +116,7 @@ static void check_text(const struct field *f, const char *s, const struct spot *
 		       struct issues *issues)
 {
 	if ((f->flags & FIELD_NONBLANK) && str_blank(s))
-		complain(issues, spot, "must not be blank");
+		complain(issues, spot, "too_small", "must not be blank");
 	else if (f->one_of && !is_one_of(f, s))
 		complain_choices(f, spot, issues);
 }
@@ -140,8 +142,8 @@ static void check_int(const struct field *f, const json_t *value, const struct s
 	json_int_t n = json_integer_value(value);
 
 	if ((f->min || f->max) && (n < f->min || n > f->max))
-		complain(issues, spot, "must be between %lld and %lld", (long long)f->min,
-			 (long long)f->max);
+		complain(issues, spot, n < f->min ? "too_small" : "too_big",
+			 "must be between %lld and %lld", (long long)f->min, (long long)f->max);
 }
 
 static void check_bool(const struct field *f, const json_t *value, const struct spot *spot,
@@ -255,9 +257,9 @@ static void check_table(const struct field *fields, const json_t *object, const 
 
 		value = json_object_get(object, f->name);
 		if (!value && (f->flags & FIELD_REQUIRED))
-			complain(issues, &at, "is required");
+			complain(issues, &at, "required", "is required");
 		else if (json_is_null(value) && !(f->flags & FIELD_NULLABLE))
-			complain(issues, &at, "must not be null");
+			complain(issues, &at, "invalid_type", "must not be null");
 		else if (value && !json_is_null(value))
 			checks[f->type](f, value, &at, issues);
 	}
@@ -268,7 +270,7 @@ static void check_table(const struct field *fields, const json_t *object, const 
 		_cleanup_free_ char *shown = shown_key(key);
 		struct spot at = { .above = spot, .key = shown };
 
-		complain(issues, &at, "is not a known field");
+		complain(issues, &at, "unknown_key", "is not a known field");
 	}
 }
 
@@ -281,7 +283,7 @@ int fields_check(const struct field *fields, const json_t *body, struct error *e
 	if (json_is_object(body))
 		check_table(fields, body, NULL, &issues);
 	else
-		complain(&issues, NULL, "the body must be an object");
+		complain(&issues, NULL, "invalid_type", "the body must be an object");
 	if (!issues.count)
 		return 0;
 	if (issues.count > 1)

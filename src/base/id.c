@@ -63,6 +63,11 @@ bool id_is_valid(const char *s)
 	return s[ID_SIZE - 1] == '\0';
 }
 
+bool id_is_ordered(const char *s)
+{
+	return id_is_valid(s) && s[14] == '7';
+}
+
 void id_copy(char out[ID_SIZE], const char *s)
 {
 	size_t len = s ? strnlen(s, ID_SIZE - 1) : 0;

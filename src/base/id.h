@@ -13,7 +13,8 @@
 
 void random_bytes(void *out, size_t len); /* getrandom; aborts if the kernel cannot */
 void id_new(char out[ID_SIZE]);
-bool id_is_valid(const char *s); /* 8-4-4-4-12 hex, any case, any version; NULL is not */
+bool id_is_ordered(const char *s); /* one of ours: of version 7 */
+bool id_is_valid(const char *s);   /* 8-4-4-4-12 hex, any case, any version; NULL is not */
 void id_copy(char out[ID_SIZE], const char *s); /* NULL or "" -> ""; longer text is cut */
 static inline bool id_is_set(const char *id)
 {

@@ -84,8 +84,9 @@ struct field {
 };
 
 /*
- * ERR_VALIDATION with details [{"path": ["config", "args", 2], "message": ...}, ...]; body must be
- * an object. Values are never repeated in a message. At most FIELDS_MAX_ISSUES issues are reported.
+ * ERR_VALIDATION with details [{"path": ["config", "args", 2], "message": ..., "code": ...}, ...];
+ * body must be an object. Codes: required, unknown_key, invalid_type, invalid_value, too_small,
+ * too_big. Values are never repeated in a message. At most FIELDS_MAX_ISSUES issues are reported.
  */
 #define FIELDS_MAX_ISSUES 50
 int fields_check(const struct field *fields, const json_t *body, struct error *err);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/metric.h"
 #include "base/text.h"
 #include "channel/executor.h"
 #include "channel/points.h"
@@ -258,6 +259,10 @@ static void env_freep(char ***env)
 	strv_free(*env);
 }
 
+METRIC_HISTOGRAM(START_SECONDS, "berth_exec_start_seconds", "",
+		 "From asking for a command to its start, the making of its relay included");
+METRIC_HISTOGRAM(EXEC_SECONDS, "berth_exec_seconds", "", "How long commands ran");
+
 int exec_start(struct executor *executor, const struct exec_spec *spec, struct exec **out,
 	       struct error *err)
 {
@@ -265,6 +270,8 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 	struct opening o = { .type = WIRE_EXEC_START };
 	struct error why = { 0 };
 	struct exec *exec;
+
+	int64_t start = metric_now_us();
 
 	*out = NULL;
 	if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
@@ -297,6 +304,7 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 		error_move(err, &why);
 		return -1;
 	}
+	metric_observe_since(&START_SECONDS, start);
 	*out = exec;
 	return 0;
 }
@@ -448,6 +456,7 @@ static int wait_for_end(struct exec *exec, int64_t deadline, struct exec_result 
 		return 1;
 	if (rc == 0) {
 		*result = exec->result;
+		metric_observe_us(&EXEC_SECONDS, result->duration_ms * 1000);
 		if (!exec->keep_exit)
 			forget(exec);
 	}

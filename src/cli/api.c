@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/autostart.h"
+#include "cli/tunnel.h"
 #include "http/websocket.h"
 
 #define ANSWER_MAX (64u << 20)
@@ -28,7 +29,31 @@ struct api {
 	char *socket_path; /* NULL over TCP */
 	int data_dirfd;    /* keeps a short path to the socket alive; -1: none */
 	struct curl_slist *headers;
+	char *token; /* NULL: none */
+	const char *ca_file;
 };
+
+/* From the file, else from the environment; never from the command line, which all can see. */
+static int take_token(struct api *api, const struct cli *cli, struct error *err)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	const char *token = getenv("BERTH_TOKEN");
+
+	if (cli->token_file) {
+		if (file_read(AT_FDCWD, cli->token_file, &text, TOKEN_MAX, err) < 0)
+			return -1;
+		token = buf_str(&text);
+	}
+	if (!token || (!cli->token_file && !token[0]))
+		return 0;
+	api->token = str_trimmed(token);
+	if (text.data)
+		wipe(text.data, text.cap);
+	if (!api->token[0] || strpbrk(api->token, " \t\r\n"))
+		return error_set(err, ERR_BAD_REQUEST, "%s holds no token",
+				 cli->token_file ? cli->token_file : "BERTH_TOKEN");
+	return 0;
+}
 
 /* A socket's path may be longer than an address holds: /proc/self/fd/N/name is always short. */
 static int socket_path(struct api *api, const char *data_path, bool may_start, struct error *err)
@@ -55,6 +80,9 @@ void api_close(struct api *api)
 		return;
 	curl_slist_free_all(api->headers);
 	curl_easy_cleanup(api->curl);
+	if (api->token)
+		wipe(api->token, strlen(api->token));
+	free(api->token);
 	free(api->base);
 	free(api->socket_path);
 	if (api->data_dirfd >= 0)
@@ -79,6 +107,9 @@ static int open_api(struct cli *cli, bool may_start, struct api **out, struct er
 		if (socket_path(api, cli->data_path, may_start, err) < 0)
 			return -1;
 	}
+	if (take_token(api, cli, err) < 0)
+		return -1;
+	api->ca_file = cli->ca_file;
 	api->curl = curl_easy_init();
 	if (!api->curl)
 		return error_set(err, ERR_INTERNAL, "libcurl cannot be used");
@@ -103,6 +134,15 @@ static void prepare(struct api *api, const char *method, const char *path, const
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 5L);
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	if (api->ca_file)
+		curl_easy_setopt(curl, CURLOPT_CAINFO, api->ca_file);
+	if (api->token) {
+		char *header = xasprintf("Authorization: Bearer %s", api->token);
+
+		api->headers = curl_slist_append(api->headers, header);
+		wipe(header, strlen(header));
+		free(header);
+	}
 	if (text) {
 		api->headers = curl_slist_append(api->headers, "Content-Type: application/json");
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, text);
@@ -140,6 +180,18 @@ static int server_error(long status, const char *text, size_t len, struct error 
 	return -1;
 }
 
+/* Somebody else's certificate is not the same as nobody there. */
+static int no_answer(CURLcode code, struct error *err)
+{
+	if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+		return error_set(err, ERR_PROTOCOL,
+				 "the server's certificate cannot be trusted (%s); --ca-file names "
+				 "those to trust",
+				 curl_easy_strerror(code));
+	return error_set(err, ERR_UNAVAILABLE, "no answer from the server: %s",
+			 curl_easy_strerror(code));
+}
+
 int api_call(struct api *api, const char *method, const char *path, const json_t *body,
 	     json_t **answer, struct error *err)
 {
@@ -154,8 +206,7 @@ int api_call(struct api *api, const char *method, const char *path, const json_t
 	curl_easy_setopt(api->curl, CURLOPT_WRITEDATA, &got);
 	code = curl_easy_perform(api->curl);
 	if (code != CURLE_OK)
-		return error_set(err, ERR_UNAVAILABLE, "no answer from the server: %s",
-				 curl_easy_strerror(code));
+		return no_answer(code, err);
 	curl_easy_getinfo(api->curl, CURLINFO_RESPONSE_CODE, &status);
 	if (status < 200 || status > 299)
 		return server_error(status, buf_str(&got), got.len, err);
@@ -345,10 +396,12 @@ static int dial_url(const struct api *api, char **host, int *out, struct error *
 	const char *port = "80";
 	char *colon;
 
-	if (!str_starts(api->base, "http://"))
-		return error_set(err, ERR_BAD_REQUEST, "terminals are not possible over https yet");
+	const char *authority = strstr(api->base, "://") + 3;
+
 	free(*host);
-	*host = xstrndup(api->base + 7, strcspn(api->base + 7, "/"));
+	*host = xstrndup(authority, strcspn(authority, "/"));
+	if (str_starts(api->base, "https://"))
+		return tunnel_open(api->base, api->ca_file, out, err);
 	name = xstrdup(*host);
 	colon = strrchr(name, ':');
 	if (colon && !strchr(colon, ']')) {
@@ -427,8 +480,11 @@ int api_websocket(struct api *api, const char *path, int *out, struct buf *early
 	websocket_accept_for(key, accept);
 	buf_printf(&request,
 		   "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-		   "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n\r\n",
+		   "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n",
 		   path, host, key);
+	if (api->token)
+		buf_printf(&request, "Authorization: Bearer %s\r\n", api->token);
+	buf_puts(&request, "\r\n");
 	if (fd_write_all(fd, request.data, request.len, NULL) < 0)
 		return error_set(err, ERR_UNAVAILABLE, "the server hung up");
 	if (read_head(fd, &head, early, err) < 0)
@@ -468,8 +524,8 @@ int api_connect(struct cli *cli, bool may_start, struct api **out, struct error 
 	return 0;
 }
 
-static int pick(const json_t *list, const char *name, const char *what, json_t **out,
-		struct error *err)
+int api_pick(const json_t *list, const char *name, const char *what, json_t **out,
+	     struct error *err)
 {
 	json_t *item, *found = NULL;
 	size_t i;
@@ -502,9 +558,14 @@ int api_company(struct cli *cli, struct api *api, char out[ID_SIZE], struct erro
 
 	if (api_call(api, "GET", "/api/companies", NULL, &list, err) < 0)
 		return -1;
-	if (pick(list, name, "company", &found, err) < 0) {
+	if (api_pick(list, name, "company", &found, err) < 0) {
 		if (err->code != ERR_NOT_FOUND || cli->company)
 			return -1;
+		if (api->token && json_array_size(list) == 1) {
+			error_clear(err);
+			id_copy(out, json_str(json_array_get(list, 0), "id"));
+			return 0;
+		}
 		error_clear(err);
 		body = json_object();
 		json_put_str(body, "name", name);
@@ -516,7 +577,7 @@ int api_company(struct cli *cli, struct api *api, char out[ID_SIZE], struct erro
 			json_decref(list);
 			list = NULL;
 			if (api_call(api, "GET", "/api/companies", NULL, &list, err) < 0 ||
-			    pick(list, name, "company", &found, err) < 0)
+			    api_pick(list, name, "company", &found, err) < 0)
 				return -1;
 		}
 	}
@@ -532,7 +593,7 @@ int api_environment(struct api *api, const char *company_id, const char *name, j
 	if (api_callf(api, "GET", NULL, &list, err, "/api/companies/%s/environments", company_id) <
 	    0)
 		return -1;
-	return pick(list, name, "environment", out, err);
+	return api_pick(list, name, "environment", out, err);
 }
 
 int api_agent(struct api *api, const char *company_id, const char *name, json_t **out,
@@ -542,5 +603,5 @@ int api_agent(struct api *api, const char *company_id, const char *name, json_t 
 
 	if (api_callf(api, "GET", NULL, &list, err, "/api/companies/%s/agents", company_id) < 0)
 		return -1;
-	return pick(list, name, "agent", out, err);
+	return api_pick(list, name, "agent", out, err);
 }

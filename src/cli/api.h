@@ -8,6 +8,8 @@
 
 struct api;
 
+#define TOKEN_MAX 4096
+
 /*
  * Finds a server: --url, else the socket in the data directory; with `may_start` and none there,
  * starts `berth serve --idle-exit` in the background and waits until it is healthy.
@@ -62,7 +64,13 @@ char *api_escape(struct api *api, const char *text);
  */
 int api_websocket(struct api *api, const char *path, int *fd, struct buf *early, struct error *err);
 
-/* The company the verb is about: --company, else "default", made on first use. Id into out. */
+/* The one of a list whose id or name that is; new reference. `what` is for the message. */
+int api_pick(const json_t *list, const char *name, const char *what, json_t **out,
+	     struct error *err);
+/*
+ * The company the verb is about: --company, else "default", made on first use. Who comes with a
+ * token gets the only company it opens instead, if it opens one. Id into out.
+ */
 int api_company(struct cli *cli, struct api *api, char out[ID_SIZE], struct error *err);
 /* An environment by name or id within the company; new reference. */
 int api_environment(struct api *api, const char *company_id, const char *name, json_t **out,

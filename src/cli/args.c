@@ -12,6 +12,9 @@ const struct flag GLOBAL_FLAGS[] = {
 	{ "url", 0, "URL", "talk to this server (or BERTH_URL)", false },
 	{ "company", 0, "NAME", "company to work in (or BERTH_COMPANY); default: \"default\"",
 	  false },
+	{ "token-file", 0, "FILE", "file with the token to use (or BERTH_TOKEN: the token)",
+	  false },
+	{ "ca-file", 0, "FILE", "certificates to trust for https (or BERTH_CA_FILE)", false },
 	{ "json", 0, NULL, "machine-readable output", false },
 	{ "quiet", 'q', NULL, "no progress and no timeline on stderr", false },
 	{ "help", 'h', NULL, "what this verb takes", false },
@@ -57,9 +60,10 @@ static int take_long(struct args *args, char **argv, int left, struct error *err
 
 	if (!flag)
 		return error_set(err, ERR_BAD_REQUEST, "unknown flag %s", argv[0]);
-	if (!flag->value && equals)
+	/* A switch that a file or a variable has set can be set back. */
+	if (!flag->value && equals && !streq(equals, "=true") && !streq(equals, "=false"))
 		return error_set(err, ERR_BAD_REQUEST, "--%s takes no value", flag->name);
-	if (flag->value && equals)
+	if (equals)
 		value = equals + 1;
 	else if (flag->value && left > 1)
 		value = argv[1], used = 2;
@@ -97,6 +101,15 @@ static int take_flag(struct args *args, char **argv, int left, struct error *err
 {
 	return argv[0][1] == '-' ? take_long(args, argv, left, err)
 				 : take_short(args, argv, left, err);
+}
+
+static bool has_instead(const struct args *args)
+{
+	for (const char *const *flag = args->verb->instead; flag && *flag; flag++) {
+		if (args_has(args, *flag))
+			return true;
+	}
+	return false;
 }
 
 int args_parse(struct args *args, const struct verb *verb, int argc, char **argv, struct error *err)
@@ -138,7 +151,7 @@ int args_parse(struct args *args, const struct verb *verb, int argc, char **argv
 	if (args->positionals > verb->max_args)
 		return error_set(err, ERR_BAD_REQUEST, "berth %s does not take \"%s\"", verb->name,
 				 argv[verb->max_args]);
-	if (verb->takes_command && (!args->command || !args->command[0]))
+	if (verb->takes_command && (!args->command || !args->command[0]) && !has_instead(args))
 		return error_set(err, ERR_BAD_REQUEST, "berth %s needs a command: %s", verb->name,
 				 verb->arguments);
 	return 0;
@@ -160,7 +173,13 @@ const char *args_value(const struct args *args, const char *flag)
 
 bool args_has(const struct args *args, const char *flag)
 {
-	return args_nth(args, flag, 0) != NULL;
+	const char *value = args_nth(args, flag, 0);
+
+	if (value && streq(value, "false"))
+		for (size_t i = 0; i < args->flags; i++)
+			if (streq(args->flag[i]->name, flag))
+				return args->flag[i]->value != NULL;
+	return value != NULL;
 }
 
 bool args_int(const struct args *args, const char *flag, int64_t min, int64_t max, int64_t *out)

@@ -80,21 +80,24 @@ static void cli_init(struct cli *cli, const struct args *args)
 	cli->data_path = data ? absolute(data) : default_data_path();
 	cli->url = flag_or_env(args, "url", "BERTH_URL");
 	cli->company = flag_or_env(args, "company", "BERTH_COMPANY");
+	cli->token_file = flag_or_env(args, "token-file", "BERTH_TOKEN_FILE");
+	cli->ca_file = flag_or_env(args, "ca-file", "BERTH_CA_FILE");
 	cli->json = args_has(args, "json");
 	cli->quiet = args_has(args, "quiet");
 	cli->program = xstrdup("/proc/self/exe");
 }
 
-static void print_flags(FILE *to, const struct flag *flags)
+static void print_flags(FILE *to, const struct verb *verb, const struct flag *flags)
 {
 	for (; flags && flags->name; flags++) {
+		const char *usual = verb->usual ? verb->usual(flags->name) : NULL;
 		_cleanup_free_ char *left = xasprintf(
 			"%s%c%s--%s%s%s", flags->letter ? "-" : "   ",
 			flags->letter ? flags->letter : ' ', flags->letter ? ", " : "", flags->name,
 			flags->value ? " " : "", flags->value ? flags->value : "");
 
-		fprintf(to, "  %-28s %s%s\n", left, flags->summary,
-			flags->many ? " (may repeat)" : "");
+		fprintf(to, "  %-28s %s%s%s%s%s\n", left, flags->summary, usual ? " (" : "",
+			usual ? usual : "", usual ? ")" : "", flags->many ? " (may repeat)" : "");
 	}
 }
 
@@ -105,8 +108,8 @@ void print_usage(FILE *to, const struct verb *verb)
 	if (verb->help)
 		fprintf(to, "\n%s\n", verb->help);
 	fputs("\nflags:\n", to);
-	print_flags(to, verb->flags);
-	print_flags(to, GLOBAL_FLAGS);
+	print_flags(to, verb, verb->flags);
+	print_flags(to, verb, GLOBAL_FLAGS);
 }
 
 void print_help(FILE *to)

@@ -50,6 +50,7 @@ struct cli {
 	char *data_path;
 	const char *url; /* NULL: the socket in the data directory */
 	const char *company;
+	const char *token_file, *ca_file; /* NULL: BERTH_TOKEN or none; the system's */
 	bool json, quiet;
 	char *program; /* how to start this program again */
 };
@@ -62,7 +63,10 @@ struct verb {
 	const struct flag *flags;  /* besides those every verb takes; NULL: none */
 	size_t min_args, max_args; /* positionals */
 	bool takes_command;        /* wants `-- CMD...` (or the command as further positionals) */
-	int usage_exit;            /* 0: EXIT_USAGE */
+	/* Flags that stand for the command; NULL: none does. */
+	const char *const *instead;
+	int usage_exit;                         /* 0: EXIT_USAGE */
+	const char *(*usual)(const char *flag); /* value of a flag that is not given; may be NULL */
 	int (*run)(struct cli *cli, const struct args *args); /* the program's exit code */
 };
 extern const struct verb *const VERBS[]; /* NULL-terminated, in the order of the help */

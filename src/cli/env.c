@@ -1,9 +1,5 @@
-#include <fcntl.h>
-#include <string.h>
-
-#include "base/fd.h"
 #include "base/text.h"
-#include "cli/api.h"
+#include "cli/record.h"
 #include "cli/verbs.h"
 
 static const char *const COLUMNS[] = { "ID=id",         "NAME=name",
@@ -19,18 +15,17 @@ static const char *const FIELDS[] = { "id=id",
 				      "created=createdAt",
 				      "updated=updatedAt",
 				      NULL };
+static const char *const EDITABLE[] = { "name",   "description", "driver", "status",
+					"config", "metadata",    NULL };
+static const char *const REPLACED[] = { "config", "replaceConfig", NULL };
 
-/* JSON given on the command line, or @file. */
-static json_t *json_argument(const char *text, struct error *err)
-{
-	_cleanup_buf_ struct buf file = { 0 };
-
-	if (text[0] != '@')
-		return json_parse(text, strlen(text), err);
-	if (file_read(AT_FDCWD, text + 1, &file, 1 << 20, err) < 0)
-		return NULL;
-	return json_parse(buf_str(&file), file.len, err);
-}
+const struct record_kind ENVIRONMENT_KIND = { .noun = "env",
+					      .segment = "environments",
+					      .name_key = "name",
+					      .columns = COLUMNS,
+					      .fields = FIELDS,
+					      .editable = EDITABLE,
+					      .replaced = REPLACED };
 
 static int build_environment(const struct args *args, json_t *body, struct error *err)
 {
@@ -68,79 +63,46 @@ static int build_environment(const struct args *args, json_t *body, struct error
 static int env_add(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *body = json_object(), *answer = NULL;
+	_cleanup_json_ json_t *body = json_object();
 	_cleanup_api_ struct api *api = NULL;
 	char company_id[ID_SIZE];
 
-	if (build_environment(args, body, &err) < 0 || api_connect(cli, true, &api, &err) < 0 ||
-	    api_company(cli, api, company_id, &err) < 0 ||
-	    api_callf(api, "POST", body, &answer, &err, "/api/companies/%s/environments",
-		      company_id) < 0)
+	if (build_environment(args, body, &err) < 0 ||
+	    record_begin(cli, &api, company_id, &err) < 0)
 		return cli_fail(cli, &err, 1);
-	if (cli->json)
-		print_json(answer);
-	else
-		puts(json_str(answer, "id"));
-	return 0;
+	return record_add(cli, api, company_id, &ENVIRONMENT_KIND, body);
 }
 
-static int env_ls(struct cli *cli, const struct args *args)
+static int env_archive(struct cli *cli, const struct args *args)
 {
+	_cleanup_json_ json_t *body = json_object();
+
+	json_put_str(body, "status", args_has(args, "undo") ? "active" : "archived");
+	return record_patch(cli, args, &ENVIRONMENT_KIND, body);
+}
+
+/* Who has chosen it, and why it can or cannot be removed. */
+static int env_usage(struct cli *cli, const struct args *args)
+{
+	static const char *const USAGE[] = { "can be removed=canDelete",
+					     "in the way=deleteBlockedReasons",
+					     "agents=selectedBy.agents.count",
+					     "issues=selectedBy.issues.count",
+					     "projects=selectedBy.projects.count",
+					     "workspaces=selectedBy.executionWorkspaces.count",
+					     NULL };
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *list = NULL;
-	_cleanup_api_ struct api *api = NULL;
-	char company_id[ID_SIZE];
-
-	(void)args;
-	if (api_connect(cli, true, &api, &err) < 0 || api_company(cli, api, company_id, &err) < 0 ||
-	    api_callf(api, "GET", NULL, &list, &err, "/api/companies/%s/environments", company_id) <
-		    0)
-		return cli_fail(cli, &err, 1);
-	if (cli->json)
-		print_json(list);
-	else
-		print_table(list, COLUMNS);
-	return 0;
-}
-
-/* The environment named by the first argument, with a connection to its server. */
-static int named(struct cli *cli, const struct args *args, struct api **api, json_t **environment,
-		 struct error *err)
-{
-	char company_id[ID_SIZE];
-
-	if (api_connect(cli, true, api, err) < 0 || api_company(cli, *api, company_id, err) < 0)
-		return -1;
-	return api_environment(*api, company_id, args->positional[0], environment, err);
-}
-
-static int env_show(struct cli *cli, const struct args *args)
-{
-	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *environment = NULL;
+	_cleanup_json_ json_t *environment = NULL, *usage = NULL;
 	_cleanup_api_ struct api *api = NULL;
 
-	if (named(cli, args, &api, &environment, &err) < 0)
-		return cli_fail(cli, &err, 1);
-	if (cli->json)
-		print_json(environment);
-	else
-		print_fields(environment, FIELDS);
-	return 0;
-}
-
-static int env_rm(struct cli *cli, const struct args *args)
-{
-	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *environment = NULL, *removed = NULL;
-	_cleanup_api_ struct api *api = NULL;
-
-	if (named(cli, args, &api, &environment, &err) < 0 ||
-	    api_callf(api, "DELETE", NULL, &removed, &err, "/api/environments/%s",
+	if (record_named(cli, args, &ENVIRONMENT_KIND, &api, &environment, &err) < 0 ||
+	    api_callf(api, "GET", NULL, &usage, &err, "/api/environments/%s/usage",
 		      json_str(environment, "id")) < 0)
 		return cli_fail(cli, &err, 1);
 	if (cli->json)
-		print_json(removed);
+		print_json(usage);
+	else
+		print_fields(usage, USAGE);
 	return 0;
 }
 
@@ -150,7 +112,7 @@ static int env_probe(struct cli *cli, const struct args *args)
 	_cleanup_json_ json_t *environment = NULL, *probe = NULL, *body = json_object();
 	_cleanup_api_ struct api *api = NULL;
 
-	if (named(cli, args, &api, &environment, &err) < 0 ||
+	if (record_named(cli, args, &ENVIRONMENT_KIND, &api, &environment, &err) < 0 ||
 	    api_callf(api, "POST", body, &probe, &err, "/api/environments/%s/probe",
 		      json_str(environment, "id")) < 0)
 		return cli_fail(cli, &err, 1);
@@ -181,21 +143,26 @@ const struct verb VERB_ENV_ADD = { .name = "env add",
 				   .min_args = 1,
 				   .max_args = 1,
 				   .run = env_add };
-const struct verb VERB_ENV_LS = {
-	.name = "env ls", .arguments = "", .summary = "list environments", .run = env_ls
+RECORD_VERBS(ENV, "env", ENVIRONMENT_KIND);
+
+static const struct flag ARCHIVE_FLAGS[] = {
+	{ "undo", 0, NULL, "make it active again", false },
+	{ 0 },
 };
-const struct verb VERB_ENV_SHOW = { .name = "env show",
-				    .arguments = "NAME",
-				    .run = env_show,
-				    .summary = "show one environment",
-				    .min_args = 1,
-				    .max_args = 1 };
-const struct verb VERB_ENV_RM = { .name = "env rm",
-				  .arguments = "NAME",
-				  .run = env_rm,
-				  .min_args = 1,
-				  .max_args = 1,
-				  .summary = "remove an environment that nothing depends on" };
+const struct verb VERB_ENV_ARCHIVE = { .name = "env archive",
+				       .arguments = "NAME",
+				       .flags = ARCHIVE_FLAGS,
+				       .run = env_archive,
+				       .min_args = 1,
+				       .max_args = 1,
+				       .summary = "take no new leases there" };
+const struct verb VERB_ENV_USAGE = { .name = "env usage",
+				     .arguments = "NAME",
+				     .run = env_usage,
+				     .min_args = 1,
+				     .max_args = 1,
+				     .summary =
+					     "who has chosen it, and whether it can be removed" };
 const struct verb VERB_ENV_PROBE = { .name = "env probe",
 				     .arguments = "NAME",
 				     .run = env_probe,

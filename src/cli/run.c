@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,6 +16,10 @@ static const struct flag FLAGS[] = {
 	{ "env", 0, "NAME", "environment to run in; default: what the agent says, else Local",
 	  false },
 	{ "agent", 0, "NAME", "on behalf of this agent", false },
+	{ "prompt", 0, "TEXT", "instead of a command: what the agent's tool is to do", false },
+	{ "prompt-file", 0, "FILE", "the same from a file; - is standard input", false },
+	{ "adapter", 0, "TYPE", "whose tool gets the prompt; default: the agent's", false },
+	{ "adapter-config", 0, "JSON|@FILE", "settings of the tool, over the agent's", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long (10m)", false },
 	{ "cwd", 0, "DIR", "working directory; default on this host: the current one", false },
 	{ "set", 'e', "K[=V]", "environment variable; without a value: the one it has here", true },
@@ -79,6 +84,56 @@ void put_terminal(json_t *body)
 	json_put_new(body, "tty", tty);
 }
 
+/* A file is read here, so that what it says stands in no argument list. */
+static int read_prompt(const struct args *args, json_t *body, struct error *err)
+{
+	const char *file = args_value(args, "prompt-file");
+	_cleanup_buf_ struct buf text = { 0 };
+	int r;
+
+	if (!file) {
+		json_put_str(body, "prompt", args_value(args, "prompt"));
+		return 0;
+	}
+	if (args_has(args, "prompt"))
+		return error_set(err, ERR_BAD_REQUEST, "--prompt or --prompt-file, not both");
+	r = streq(file, "-") ? fd_read_all(STDIN_FILENO, &text, STDIN_MAX, err)
+			     : file_read(AT_FDCWD, file, &text, STDIN_MAX, err);
+	if (r < 0)
+		return error_wrap(err, "--prompt-file");
+	if (!utf8_valid(buf_str(&text), text.len) || memchr(buf_str(&text), '\0', text.len))
+		return error_set(err, ERR_BAD_REQUEST, "--prompt-file: %s is not text in UTF-8",
+				 file);
+	json_put_str(body, "prompt", buf_str(&text));
+	return 0;
+}
+
+/* The command, or the prompt that stands for it. */
+static int put_work(const struct args *args, json_t *body, struct error *err)
+{
+	const char *config = args_value(args, "adapter-config");
+	bool prompt = args_has(args, "prompt") || args_has(args, "prompt-file");
+
+	if (!prompt && (args_has(args, "adapter") || config))
+		return error_set(err, ERR_BAD_REQUEST, "--adapter goes with --prompt");
+	if (!prompt) {
+		json_put_new(body, "command", json_from_strv(args->command));
+		return 0;
+	}
+	if (args->command && args->command[0])
+		return error_set(err, ERR_BAD_REQUEST, "a prompt or a command, not both");
+	if (args_has(args, "adapter"))
+		json_put_str(body, "adapterType", args_value(args, "adapter"));
+	if (config) {
+		json_t *parsed = config_argument(config, err);
+
+		if (!parsed)
+			return error_wrap(err, "--adapter-config");
+		json_put_new(body, "adapterConfig", parsed);
+	}
+	return read_prompt(args, body, err);
+}
+
 /* Where it runs decides what the working directory means: on this host, where the caller stands. */
 static int put_place(struct api *api, const char *company_id, const struct args *args, json_t *body,
 		     struct error *err)
@@ -98,6 +153,8 @@ static int put_place(struct api *api, const char *company_id, const struct args 
 			return -1;
 		json_put_str(body, "agentId", json_str(agent, "id"));
 	}
+	if (!cwd && json_str_nonblank(json_object_at(body, "adapterConfig"), "cwd"))
+		return 0;
 	if (cwd && cwd[0] == '/') {
 		json_put_str(body, "cwd", cwd);
 	} else if (cwd || local) {
@@ -125,7 +182,8 @@ static int submit(struct cli *cli, struct api *api, const struct args *args, jso
 		return error_set(err, ERR_BAD_REQUEST, "--timeout is not a duration");
 	if (api_company(cli, api, company_id, err) < 0)
 		return -1;
-	json_put_new(body, "command", json_from_strv(args->command));
+	if (put_work(args, body, err) < 0)
+		return -1;
 	if (timeout_ms > 0)
 		json_put_int(body, "timeoutMs", timeout_ms);
 	if (args_has(args, "tty"))
@@ -189,7 +247,7 @@ static int run_verb(struct cli *cli, const struct args *args)
 
 const struct verb VERB_RUN = {
 	.name = "run",
-	.arguments = "-- CMD...",
+	.arguments = "-- CMD... | --prompt TEXT",
 	.summary = "run a command in a leased place and follow it to its end",
 	.help = "Needs no set-up: with no server it starts one in the background. The exit code is "
 		"the\n"
@@ -200,6 +258,7 @@ const struct verb VERB_RUN = {
 		"Ctrl-Z stops only this program: the run goes on.",
 	.flags = FLAGS,
 	.takes_command = true,
+	.instead = (const char *const[]){ "prompt", "prompt-file", NULL },
 	.usage_exit = EXIT_BERTH,
 	.run = run_verb,
 };

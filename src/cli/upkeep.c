@@ -35,18 +35,28 @@ static int prune(struct cli *cli, const struct args *args)
 	_cleanup_json_ json_t *body = json_object(), *answer = NULL;
 	_cleanup_api_ struct api *api = NULL;
 	int64_t age_ms = 30LL * 86400 * 1000;
+	const char *kind, *before = args_has(args, "dry-run") ? "would prune" : "pruned";
+	json_t *count;
 
 	if (!args_duration_ms(args, "older-than", &age_ms))
 		return EXIT_USAGE;
 	json_put_int(body, "olderThanSeconds", age_ms / 1000);
+	if (args_has(args, "dry-run"))
+		json_put_bool(body, "dryRun", true);
+	if (args_has(args, "only"))
+		json_put_str(body, "only", args_value(args, "only"));
 	if (api_connect(cli, true, &api, &err) < 0 ||
 	    api_call(api, "POST", "/api/prune", body, &answer, &err) < 0)
 		return cli_fail(cli, &err, 1);
-	if (cli->json)
+	if (cli->json) {
 		print_json(answer);
-	else
-		printf("pruned %lld runs and %lld leases\n", (long long)json_int(answer, "runs", 0),
-		       (long long)json_int(answer, "leases", 0));
+		return 0;
+	}
+	json_object_foreach (answer, kind, count) {
+		printf("%s %lld %s", before, (long long)json_integer_value(count), kind);
+		before = ",";
+	}
+	putchar('\n');
 	return 0;
 }
 
@@ -102,6 +112,8 @@ static int faults(struct cli *cli, const struct args *args)
 
 static const struct flag PRUNE_FLAGS[] = {
 	{ "older-than", 0, "TIME", "what ended longer ago than this (30d)", false },
+	{ "only", 0, "KIND", "runs, leases, activity, events, keys or execs alone", false },
+	{ "dry-run", 0, NULL, "only count the runs, leases and activity that would go", false },
 	{ 0 },
 };
 

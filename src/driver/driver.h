@@ -50,8 +50,11 @@ struct place_realization {
 };
 void place_realization_clear(struct place_realization *realization);
 
+struct config_schema;
+
 struct driver {
 	enum driver_kind kind;
+	const struct config_schema *config; /* what `normalize` goes by; NULL: any object */
 	/* Stored form of a config: typed, defaulted, strict. `saving` refuses what may only be
 	 * probed. */
 	json_t *(*normalize)(struct driver_host *host, const json_t *config, bool saving,

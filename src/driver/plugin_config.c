@@ -49,5 +49,6 @@ static json_t *plugin_normalize(struct driver_host *host, const json_t *config, 
 
 const struct driver DRIVER_PLUGIN_CONFIG = {
 	.kind = DRIVER_PLUGIN,
+	.config = &PLUGIN_CONFIG,
 	.normalize = plugin_normalize,
 };

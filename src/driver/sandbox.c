@@ -338,6 +338,7 @@ static int sandbox_stop(struct driver_host *host, const struct place *place, int
 
 const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.kind = DRIVER_SANDBOX,
+	.config = &OPEN_CONFIG,
 	.normalize = sandbox_normalize,
 	.probe = sandbox_probe,
 	.name = sandbox_name,

@@ -88,38 +88,49 @@ static const char *refuse_version(const json_t *value)
 	return "must have \"latest\" or a positive number as its version";
 }
 
-static const struct config_rule SSH_RULES[] = {
-	{ .name = "host", .how = CONFIG_TRIM, .refuse = refuse_odd_word },
-	{ .name = "port", .how = CONFIG_NUMBER, .fallback = "22" },
-	{ .name = "username", .how = CONFIG_TRIM, .refuse = refuse_odd_word },
-	{ .name = "remoteWorkspacePath",
-	  .how = CONFIG_TRIM,
-	  .refusal = "(remote workspace path) must be an absolute path",
-	  .refuse = refuse_relative },
-	{ .name = "privateKey",
-	  .how = CONFIG_BLANK_IS_NULL,
-	  .fallback = "null",
-	  .refuse = refuse_raw_key },
-	{ .name = "privateKeySecretRef",
-	  .fallback = "null",
-	  .refuse = refuse_version,
-	  .nested = &SECRET_REF_CONFIG },
-	{ .name = "knownHosts", .how = CONFIG_TRIM | CONFIG_BLANK_IS_NULL, .fallback = "null" },
-	{ .name = "strictHostKeyChecking", .fallback = "true" },
-	{ 0 },
-};
+static const char *refuse_odd_key(const json_t *value)
+{
+	return json_is_null(value) || json_is_string(value) ? NULL : "must be a string or null";
+}
 
-static const struct config_schema SSH_CONFIG = { .fields = SSH_FIELDS, .rules = SSH_RULES };
+#define RULES(key_how, key_refuse)                                                                 \
+	{ .name = "host", .how = CONFIG_TRIM, .refuse = refuse_odd_word },                         \
+		{ .name = "port", .how = CONFIG_NUMBER, .fallback = "22" },                        \
+		{ .name = "username", .how = CONFIG_TRIM, .refuse = refuse_odd_word },             \
+		{ .name = "remoteWorkspacePath",                                                   \
+		  .how = CONFIG_TRIM,                                                              \
+		  .refusal = "(remote workspace path) must be an absolute path",                   \
+		  .refuse = refuse_relative },                                                     \
+		{ .name = "privateKey",                                                            \
+		  .how = (key_how),                                                                \
+		  .fallback = "null",                                                              \
+		  .refuse = (key_refuse) },                                                        \
+		{ .name = "privateKeySecretRef",                                                   \
+		  .fallback = "null",                                                              \
+		  .refuse = refuse_version,                                                        \
+		  .nested = &SECRET_REF_CONFIG },                                                  \
+		{ .name = "knownHosts",                                                            \
+		  .how = CONFIG_TRIM | CONFIG_BLANK_IS_NULL,                                       \
+		  .fallback = "null" },                                                            \
+		{ .name = "strictHostKeyChecking", .fallback = "true" }, { 0 },
+
+static const struct config_rule STORED_RULES[] = { RULES(CONFIG_BLANK_IS_NULL, refuse_raw_key) };
+static const struct config_schema STORED_CONFIG = { .fields = SSH_FIELDS, .rules = STORED_RULES };
+
+/* A key that was typed in may be tried before it is put away. */
+static const struct config_rule TRIED_RULES[] = { RULES(CONFIG_TRIM | CONFIG_BLANK_IS_NULL,
+							refuse_odd_key) };
+static const struct config_schema TRIED_CONFIG = { .fields = SSH_FIELDS, .rules = TRIED_RULES };
 
 static json_t *ssh_normalize(struct driver_host *host, const json_t *config, bool saving,
 			     struct error *err)
 {
 	(void)host;
-	(void)saving;
-	return config_normalize(&SSH_CONFIG, config, err);
+	return config_normalize(saving ? &STORED_CONFIG : &TRIED_CONFIG, config, err);
 }
 
 const struct driver DRIVER_SSH_CONFIG = {
 	.kind = DRIVER_SSH,
+	.config = &STORED_CONFIG,
 	.normalize = ssh_normalize,
 };

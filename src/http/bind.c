@@ -5,10 +5,11 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "http/http.h"
+#include "http/trust.h"
 
 #define BACKLOG 1024
 
-static int parse_address(const char *text, struct sockaddr_storage *out, socklen_t *len,
+static int parse_address(const char *text, bool wide, struct sockaddr_storage *out, socklen_t *len,
 			 struct error *err)
 {
 	const char *colon = strrchr(text, ':');
@@ -29,7 +30,7 @@ static int parse_address(const char *text, struct sockaddr_storage *out, socklen
 		v6->sin6_port = htons((uint16_t)port);
 		*len = sizeof(*v6);
 		if (inet_pton(AF_INET6, host + 1, &v6->sin6_addr) == 1 &&
-		    IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr))
+		    (wide || address_is_loopback(out)))
 			return 0;
 	} else {
 		v4->sin_family = AF_INET;
@@ -37,22 +38,24 @@ static int parse_address(const char *text, struct sockaddr_storage *out, socklen
 		*len = sizeof(*v4);
 		if (inet_pton(AF_INET, streq(host, "localhost") ? "127.0.0.1" : host,
 			      &v4->sin_addr) == 1 &&
-		    ntohl(v4->sin_addr.s_addr) >> 24 == 127)
+		    (wide || address_is_loopback(out)))
 			return 0;
 	}
 	return error_set(err, ERR_VALIDATION,
-			 "%s is no loopback address: this server can only be reached from this "
-			 "machine",
+			 wide ? "%s is no address; use 0.0.0.0:PORT, [::]:PORT or one of this "
+				"machine's"
+			      : "%s is no loopback address: beyond this machine a server needs "
+				"--tls-cert and --tls-key (or --insecure-http)",
 			 text);
 }
 
-int http_bind(const char *address, int *fd_out, int *port, struct error *err)
+int http_bind(const char *address, bool wide, int *fd_out, int *port, struct error *err)
 {
 	struct sockaddr_storage name;
 	socklen_t len;
 	int on = 1;
 
-	if (parse_address(address, &name, &len, err) < 0)
+	if (parse_address(address, wide, &name, &len, err) < 0)
 		return -1;
 
 	_cleanup_close_ int fd = socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

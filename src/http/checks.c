@@ -1,4 +1,5 @@
 #include <strings.h>
+#include "base/log.h"
 #include "base/text.h"
 #include "http/exchange.h"
 #include "http/trust.h"
@@ -18,12 +19,22 @@ static const struct {
 	{ "transfer-encoding", offsetof(struct headers, transfer_encoding), false },
 	{ "expect", offsetof(struct headers, expect), false },
 	{ "accept", offsetof(struct headers, accept), true },
+	{ "x-request-id", offsetof(struct headers, request_id), true },
 	{ "idempotency-key", offsetof(struct headers, idempotency_key), false },
 	{ "range", offsetof(struct headers, range), false },
+	{ "last-event-id", offsetof(struct headers, last_event_id), false },
 	{ "connection", offsetof(struct headers, connection), true },
 	{ "upgrade", offsetof(struct headers, upgrade), false },
 	{ "sec-websocket-key", offsetof(struct headers, websocket_key), false },
 	{ "sec-websocket-version", offsetof(struct headers, websocket_version), false },
+	{ "authorization", offsetof(struct headers, authorization), false },
+	{ "x-paperclip-run-id", offsetof(struct headers, run_id), false },
+	/* What a proxy leaves behind. */
+	{ "forwarded", offsetof(struct headers, forwarded), true },
+	{ "via", offsetof(struct headers, forwarded), true },
+	{ "x-forwarded-for", offsetof(struct headers, forwarded), true },
+	{ "x-forwarded-host", offsetof(struct headers, forwarded), true },
+	{ "x-real-ip", offsetof(struct headers, forwarded), true },
 };
 
 static enum MHD_Result note_header(void *arg, enum MHD_ValueKind kind, const char *name,
@@ -63,17 +74,27 @@ static int check_framing(struct exchange *exchange, struct error *err)
 	return 0;
 }
 
+static int check_same_origin(const struct headers *headers, struct error *err)
+{
+	if (headers->origin && !origin_is_same(headers->origin, headers->host))
+		return error_set(err, ERR_BAD_ORIGIN, "pages of other sites are not served here");
+	return 0;
+}
+
 static int check_origin(const struct exchange *exchange, struct error *err)
 {
 	const struct http *http = exchange->connection->http;
 	const struct headers *headers = &exchange->headers;
+	bool wide = exchange->connection->is_wide;
 
+	if (wide && headers->host && host_is_address(headers->host))
+		return check_same_origin(headers, err);
 	/* No web page reaches a unix socket, so what stands in Host there is decoration. */
 	if (!exchange->connection->is_unix &&
 	    (!headers->host || !host_is_ours(headers->host, http->port, http->allowed_hosts)))
 		return error_set(err, ERR_BAD_HOST,
 				 "the Host header does not name this server; use localhost:%d or "
-				 "127.0.0.1:%d",
+				 "127.0.0.1:%d, or start it with --allowed-host",
 				 http->port, http->port);
 	if (headers->origin && !origin_is_ours(headers->origin, http->port, http->allowed_hosts))
 		return error_set(err, ERR_BAD_ORIGIN, "pages of other sites are not served here");
@@ -83,7 +104,9 @@ static int check_origin(const struct exchange *exchange, struct error *err)
 static bool connection_is_trusted(struct http_connection *connection)
 {
 	if (connection->trust == TRUST_UNKNOWN)
-		connection->trust = peer_is_trusted(connection->fd) ? TRUST_YES : TRUST_NO;
+		connection->trust = !connection->is_wide && peer_is_trusted(connection->fd)
+					    ? TRUST_YES
+					    : TRUST_NO;
 	return connection->trust == TRUST_YES;
 }
 
@@ -115,20 +138,82 @@ static int find_route(struct exchange *exchange, const char *method, size_t targ
 	return error_set(err, ERR_NOT_FOUND, "there is no such path: %.200s", request->path);
 }
 
-static int check_trust(struct exchange *exchange, struct error *err)
+static const struct peer *connection_peer(struct http_connection *connection)
+{
+	if (!connection->peer_known)
+		connection->peer = peer_of_socket(connection->fd);
+	connection->peer_known = true;
+	return &connection->peer;
+}
+
+/* A token counts for itself: a bad one is refused, whoever else its bearer may be. */
+static int take_bearer(struct exchange *exchange, struct error *err)
+{
+	struct http *http = exchange->connection->http;
+	const struct peer *peer = connection_peer(exchange->connection);
+	const char *bearer = bearer_of(exchange->headers.authorization);
+
+	exchange->retry_after_ms = failures_wait_ms(http->failures, peer);
+	if (exchange->retry_after_ms)
+		return error_set(err, ERR_TOO_MANY,
+				 "too many bad tokens from this address; try again later");
+	if (!bearer)
+		error_set(err, ERR_UNAUTHENTICATED, "the Authorization header must be a bearer");
+	else if (!http->access.authenticate)
+		error_set(err, ERR_UNAUTHENTICATED, "no tokens are known here");
+	else if (http->access.authenticate(http->server, bearer, &exchange->request.actor, err) ==
+		 0)
+		return 0;
+	if (err->code == ERR_UNAUTHENTICATED)
+		failures_note(http->failures, peer);
+	return -1;
+}
+
+/*
+ * Without a token there is only local trust. What came through a proxy is somebody else's request,
+ * whatever user the proxy runs as.
+ */
+static int check_caller(struct exchange *exchange, struct error *err)
 {
 	struct request *request = &exchange->request;
+	const struct headers *headers = &exchange->headers;
 	const struct route *route = request->route;
 
-	request->trusted = connection_is_trusted(exchange->connection);
-	if (request->trusted)
-		request->actor = (struct actor){ .type = "user", .id = "local" };
-	else if (route && route->flags & ROUTE_PUBLIC)
+	if (headers->authorization)
+		return take_bearer(exchange, err);
+	if (!headers->forwarded && connection_is_trusted(exchange->connection))
+		request->actor = (struct actor){
+			.type = "user", .id = "local", .kind = ACTOR_LOCAL, .is_admin = true
+		};
+	else if (route && route->access == ACCESS_PUBLIC)
 		request->actor = (struct actor){ .type = "public", .id = "anonymous" };
 	else
-		return error_set(err, ERR_FORBIDDEN,
-				 "only the user this server runs as, and root, may use it");
+		return error_set(err, ERR_UNAUTHENTICATED,
+				 "without a token only the user this server runs as, and root, may "
+				 "use it");
 	return 0;
+}
+
+/*
+ * Known callers may name their request, so that one name leads through their logs and ours. What
+ * does not look like a name is not taken, and no error: the id is for people.
+ */
+static void take_request_id(struct exchange *exchange)
+{
+	static const char NAME[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	const char *wanted = exchange->headers.request_id;
+	struct request *request = &exchange->request;
+
+	if (!wanted || request->actor.kind == ACTOR_NOBODY)
+		return;
+
+	size_t len = strlen(wanted);
+
+	if (len < 8 || len >= sizeof(request->id) || strspn(wanted, NAME) != len)
+		return;
+	snprintf(request->id, sizeof(request->id), "%s", wanted);
+	log_set_request(request->id);
 }
 
 static json_t *query_value(const struct field *field, const char *text)
@@ -271,14 +356,19 @@ int exchange_check(struct exchange *exchange, const char *method, size_t target_
 	MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, note_header, &exchange->headers);
 	request->accept = exchange->headers.accept;
 	request->range = exchange->headers.range;
+	request->last_event_id = exchange->headers.last_event_id;
 	request->idempotency_key = exchange->headers.idempotency_key;
+	request->run_header = exchange->headers.run_id;
 	if (check_framing(exchange, err) < 0 || check_origin(exchange, err) < 0)
 		return -1;
 
 	int found = find_route(exchange, method, target_len, err);
 
 	/* A stranger learns nothing about which paths there are. */
-	if (check_trust(exchange, err) < 0 || found < 0)
+	if (check_caller(exchange, err) < 0)
+		return -1;
+	take_request_id(exchange);
+	if (found < 0)
 		return -1;
 	request->content_length = exchange_declared_length(exchange);
 	if (check_query(exchange, err) < 0 || check_key(exchange, err) < 0 ||

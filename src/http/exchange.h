@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/fd.h"
+#include "http/auth.h"
 #include "http/http.h"
 #include "http/router.h"
 
@@ -15,6 +16,7 @@ struct listener {
 	struct http *http;
 	struct MHD_Daemon *daemon; /* NULL: not listening */
 	bool is_unix;
+	bool is_wide; /* bound beyond loopback: nobody there is trusted without a token */
 };
 
 struct http {
@@ -22,12 +24,17 @@ struct http {
 	struct clock *clock;
 	struct router *router;
 	const char *const *allowed_hosts;
+	struct http_access access;
+	struct failures *failures; /* of peers that came with bad tokens */
+	struct tls *tls;           /* of the TCP listener; NULL: it speaks plain HTTP */
 	int64_t max_body;
 	unsigned idle_seconds;
 	int port;
 	struct listener tcp, local;
 	int stop_fd; /* latch; set once, wakes everything that waits for a client */
 	atomic_bool stopping;
+	uint64_t id_seed[2]; /* of the ids of requests */
+	_Atomic(uint64_t) requests;
 	_Atomic(int64_t) body_bytes; /* held by all requests together */
 
 	pthread_mutex_t lock; /* the rest; a leaf, nothing blocks under it */
@@ -42,15 +49,18 @@ struct http_connection {
 	struct http *http;
 	struct http_connection *prev, *next;
 	int fd; /* libmicrohttpd's */
-	bool is_unix;
+	bool is_unix, is_wide;
 	enum { TRUST_UNKNOWN, TRUST_YES, TRUST_NO } trust; /* its own thread asks once */
+	struct peer peer;                                  /* once it has brought a token */
+	bool peer_known;
 };
 
 /* Header fields we look at; they live as long as the exchange. */
 struct headers {
 	const char *host, *origin, *content_type, *content_length, *transfer_encoding, *expect;
-	const char *accept, *idempotency_key, *range;
+	const char *accept, *idempotency_key, *range, *last_event_id;
 	const char *connection, *upgrade, *websocket_key, *websocket_version;
+	const char *authorization, *run_id, *forwarded, *request_id;
 	bool repeated; /* one that may stand only once stood twice */
 };
 
@@ -65,7 +75,9 @@ struct exchange {
 	unsigned allowed; /* methods of the path, for 405 */
 	struct buf body;
 	int64_t received; /* bytes of body, kept or not */
-	int64_t began;
+	int64_t began, began_us;
+	int status;                       /* of the answer; 0: none was sent */
+	int64_t retry_after_ms;           /* with ERR_TOO_MANY: when to come again; 0: not said */
 	struct body_sink sink;            /* until the request is dropped */
 	struct websocket_session session; /* until it has run */
 	bool is_http_1_1;
@@ -114,6 +126,10 @@ struct MHD_Response *stream_response(const struct stream *stream, int64_t length
  * dropped afterwards.
  */
 void response_send_stretches(struct response *response, struct exchange *exchange);
+
+/* direct.c: the same for answers with `direct`; only where exchange_is_plain. */
+bool exchange_is_plain(const struct exchange *exchange);
+void response_send_direct(struct response *response, struct exchange *exchange);
 
 /* upgrade.c: runs exchange->session on the connection once the answer is out. */
 struct MHD_Response *upgrade_response(struct exchange *exchange);

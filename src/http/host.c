@@ -47,6 +47,13 @@ static bool is_loopback(const char *name)
 	return inet_pton(AF_INET6, name, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+static bool has_port(const char *authority)
+{
+	const char *colon = strrchr(authority, ':');
+
+	return colon && !strchr(colon, ']');
+}
+
 static bool authority_is_ours(const char *text, int default_port, int port,
 			      const char *const *allowed)
 {
@@ -55,12 +62,32 @@ static bool authority_is_ours(const char *text, int default_port, int port,
 
 	if (!split_authority(text, default_port, name, &named_port))
 		return false;
+	/* A Host without a port means the scheme's own. */
 	if (is_loopback(name))
-		return port > 0 && named_port == port;
+		return port > 0 && (named_port == port || (port == PORT_HTTPS && !has_port(text)));
 	for (size_t i = 0; allowed && allowed[i]; i++)
 		if (strcasecmp(allowed[i], name) == 0)
 			return true;
 	return false;
+}
+
+bool host_is_address(const char *host)
+{
+	char name[HOST_SIZE];
+	struct in_addr v4;
+	struct in6_addr v6;
+	int port;
+
+	return split_authority(host, PORT_HTTP, name, &port) &&
+	       (inet_pton(AF_INET, name, &v4) == 1 || inet_pton(AF_INET6, name, &v6) == 1);
+}
+
+bool origin_is_same(const char *origin, const char *host)
+{
+	const char *authority = strstr(origin, "://");
+
+	return (str_starts(origin, "http://") || str_starts(origin, "https://")) &&
+	       strcasecmp(authority + 3, host) == 0;
 }
 
 bool host_is_ours(const char *host, int port, const char *const *allowed)

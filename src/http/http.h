@@ -1,8 +1,10 @@
 /*
  * The HTTP server: libmicrohttpd, one thread per connection, one route table. Handlers run blocking
  * on the connection's thread; everything they are given has been checked: the raw URI is decoded by
- * our own parser into segments, Host and Origin are ours, the peer is trusted or refused, the body
- * is within its limit, valid JSON and within the route's table of fields.
+ * our own parser into segments, Host and Origin are ours, the caller is known or refused, the body
+ * is within its limit, valid JSON and within the route's table of fields, and the caller may do
+ * what the route is for. In this order: URL, Host and Origin; who it is (401); the body (400); what
+ * they may do (403, 404).
  *
  * Errors travel as {error, code, details?} with the status of base/error.h.
  */
@@ -37,7 +39,8 @@ struct request {
 	enum http_method method;
 	char id[ID_SIZE]; /* request id, also in the X-Request-Id answer header */
 	struct actor actor;
-	bool trusted; /* false only on ROUTE_PUBLIC: say as little as possible */
+	char company_id[ID_SIZE]; /* of what the path names; filled by authorization, "" for none */
+	unsigned permissions;     /* the caller's in that company; ask request_may */
 	const struct route *route;
 	const char *path;      /* the decoded path, rebuilt from its segments */
 	const struct url *url; /* read it through param and request_query */
@@ -50,9 +53,13 @@ struct request {
 	const char *idempotency_key; /* NULL for none */
 	const char *accept;          /* NULL for none */
 	const char *range;           /* NULL for none */
+	const char *last_event_id;   /* NULL for none */
+	const char *run_header; /* X-Paperclip-Run-Id, checked by authorization; NULL for none */
 	struct http_connection *connection;
 	struct http *http;
 };
+/* Whether the caller has the permission in the company of the subject: "environments:manage". */
+bool request_may(const struct request *request, const char *permission);
 /* Decoded query value, or NULL; a query key the route does not list was refused already. */
 const char *request_query(const struct request *request, const char *key);
 /* Integer query value within [min, max]; absent gives fallback; else ERR_VALIDATION. */
@@ -123,6 +130,13 @@ struct response {
 	struct stream stream;     /* used when stream.next is set */
 	bool has_length; /* the stream has exactly `length` bytes; breaking off is an error */
 	int64_t length;
+	/*
+	 * Used instead of stream.next where the socket carries plain bytes: has the connection's
+	 * thread and its socket, which does not block, until it returns; the head is out. It gets
+	 * the stream's arg, must notice stop_fd and a peer that has gone, and only HTTP 200 is
+	 * possible.
+	 */
+	void (*direct)(void *arg, int fd, int stop_fd);
 	struct websocket_session session; /* used when session.run is set */
 	char header_name[2][40];          /* up to two more headers */
 	char header_value[2][160];
@@ -130,6 +144,8 @@ struct response {
 void response_json(struct response *response, int status, json_t *json); /* takes ownership */
 void response_stream(struct response *response, const char *content_type,
 		     const struct stream *stream);
+/* For `direct`: all of it, or -1: the peer or the server has gone, or nothing went for stall_ms. */
+int socket_send(int fd, int stop_fd, const char *data, size_t len, int stall_ms);
 /* Only on ROUTE_WEBSOCKET: the connection leaves HTTP. */
 void response_websocket(struct response *response, const struct websocket_session *session);
 /* A header of one's own; at most two. */
@@ -142,17 +158,43 @@ enum route_flags {
 	ROUTE_IDEMPOTENT_KEY = 1, /* honours Idempotency-Key (the handler does it) */
 	ROUTE_GATE = 2,           /* may be called from a place through the gate */
 	ROUTE_NO_BODY_OK = 4,     /* a POST/PATCH without a body counts as {} */
-	ROUTE_PUBLIC = 8,         /* needs no trust (health) */
+	ROUTE_IN_PLACE = 8,       /* acts inside the place of the lease or exec it names */
 	ROUTE_STREAM = 16,        /* answers with a stream; never compressed, no length */
 	ROUTE_RAW_BODY = 32,      /* the body is application/octet-stream and goes to a sink */
 	ROUTE_WEBSOCKET = 64,     /* the request must be a WebSocket handshake */
 };
 
+/* What a caller must be to use a route; refused with 401 (nobody known), 403, or for subjects named
+ * by id 404 when it belongs to another company. */
+enum route_access {
+	ACCESS_UNSET,        /* a mistake: the router refuses a table with it */
+	ACCESS_PUBLIC,       /* anybody who can connect */
+	ACCESS_SIGNED_IN,    /* any known caller */
+	ACCESS_READ,         /* sees the subject's company: any member, any of its agents */
+	ACCESS_WRITE,        /* changes things there: members but viewers, its agents */
+	ACCESS_BOARD,        /* the same, people only */
+	ACCESS_AGENTS,       /* people or agents with agents:create */
+	ACCESS_ENVIRONMENTS, /* people or agents with environments:manage */
+	ACCESS_MEMBERS,      /* people with users:manage_permissions */
+	ACCESS_ADMIN,        /* instance admins and local trust */
+};
+/* What the first :name of the path names, so that one function can find its company. */
+enum route_subject {
+	SUBJECT_NONE,
+	SUBJECT_COMPANY,
+	SUBJECT_ENVIRONMENT,
+	SUBJECT_LEASE,
+	SUBJECT_RUN,
+	SUBJECT_EXEC,
+	SUBJECT_AGENT,
+	SUBJECT_PROJECT,
+	SUBJECT_ISSUE,
+	SUBJECT_WORKSPACE,
+};
+
 struct route {
 	enum http_method method;
 	const char *path; /* "/api/environments/:id" */
-	const char
-		*scope; /* "company", "instance", "public": for documentation and later for roles */
 	unsigned flags;
 	const struct field *body; /* NULL: no body allowed */
 	const struct field
@@ -162,14 +204,34 @@ struct route {
 	/* ROUTE_RAW_BODY: called before the body; fills the sink or refuses. May block. */
 	int (*open)(void *server, struct request *request, struct body_sink *sink,
 		    struct error *err);
+	enum route_access access;
+	enum route_subject subject;
+	const char *answer; /* what it answers, see api/shapes.h; NULL with streams */
+	const char
+		*errors; /* codes of its own besides what its shape implies; by spaces, or NULL */
 };
 
 /*
  * A listening TCP socket for "127.0.0.1:7411", "[::1]:7411" or "localhost:7411"; port 0 picks one.
- * Only loopback addresses: wider ones need tokens and TLS. Clients may connect at once; they are
- * answered when http_start has been given the socket.
+ * Addresses beyond loopback only with `wide`: on such a socket nobody is trusted without a token.
+ * Clients may connect at once; they are answered when http_start has been given the socket.
  */
-int http_bind(const char *address, int *fd, int *port, struct error *err);
+int http_bind(const char *address, bool wide, int *fd, int *port, struct error *err);
+
+/*
+ * Who is asking and what they may do, known only to rooms above this one. Without them there is
+ * local trust and nothing else: it may use every route, and every bearer is refused.
+ */
+struct http_access {
+	/* The actor behind a bearer token; ERR_UNAUTHENTICATED when nobody is. May block. */
+	int (*authenticate)(void *server, const char *bearer, struct actor *actor,
+			    struct error *err);
+	/*
+	 * After the body was checked: fills company_id and permissions of the request, or refuses.
+	 * ROUTE_RAW_BODY: before `open`.
+	 */
+	int (*authorize)(void *server, struct request *request, struct error *err);
+};
 
 struct http_options {
 	int tcp_fd;  /* from http_bind; -1: none. Taken over, also on failure */
@@ -178,18 +240,25 @@ struct http_options {
 		*tables; /* NULL-terminated list of tables, each ended by path NULL */
 	void *server;    /* passed to handlers */
 	struct clock *clock;
-	int max_connections; /* 0: 4096 */
-	int max_per_peer;    /* per client address over TCP; 0: 3000 */
-	int64_t max_body;    /* 0: HTTP_MAX_BODY */
-	int idle_seconds;    /* a connection between two requests or in the middle of one; 0: 60 */
+	struct http_access access;
+	int max_connections;            /* 0: 4096 */
+	int max_per_peer;               /* per client address over TCP; 0: 3000 */
+	const char *tls_cert, *tls_key; /* PEM files: TCP speaks TLS; both or none */
+	int max_bad_tokens;             /* per client at one time; 0: 10 */
+	int64_t max_body;               /* 0: HTTP_MAX_BODY */
+	int idle_seconds; /* a connection between two requests or in the middle of one; 0: 60 */
 	const char *const
 		*allowed_hosts; /* besides localhost names and loopback addresses; may be NULL */
 };
 struct http;
 int http_start(const struct http_options *options, struct http **http, struct error *err);
+/* Reads certificate and key again. On failure the old ones stay; without TLS it is ERR_CONFLICT. */
+int http_reload_tls(struct http *http, struct error *err);
 int http_port(const struct http *http); /* the TCP port in use, 0 for none */
 bool http_is_stopping(const struct http *http);
 size_t http_connections(const struct http *http);
+/* Requests by route and status, as Prometheus text. */
+void http_metrics(const struct http *http, struct buf *out);
 int64_t http_idle_since(
 	const struct http *http); /* clock_mono of the last request's end; 0: busy now */
 /*

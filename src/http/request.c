@@ -1,11 +1,18 @@
 #include "base/log.h"
+#include "base/metric.h"
 #include "base/text.h"
 #include "http/exchange.h"
+#include "record/member.h"
 
 /* A refused body is read past up to here, so that its sender gets to read the answer. */
 #define DISCARD_MAX (32 << 20)
 #define BODY_BUDGET (128 << 20) /* bytes of bodies in memory at one time */
 #define BODY_MS 120000          /* for the whole of one body */
+#define SLOW_MS 5000            /* from here on a request is worth a line in the log */
+
+METRIC_HISTOGRAM(
+	REQUEST_SECONDS, "berth_http_request_seconds", "",
+	"From the first line of a request to the last byte of its answer, streams left out");
 
 const char *request_query(const struct request *request, const char *key)
 {
@@ -35,6 +42,14 @@ bool request_query_flag(const struct request *request, const char *key, bool fal
 	return text ? streq(text, "1") || streq(text, "true") : fallback;
 }
 
+bool request_may(const struct request *request, const char *permission)
+{
+	enum permission wanted;
+
+	return permission_parse(permission, &wanted) &&
+	       request->permissions & PERMISSION_BIT(wanted);
+}
+
 static void note_busy(struct http *http, bool busy)
 {
 	pthread_mutex_lock(&http->lock);
@@ -47,6 +62,34 @@ static void note_busy(struct http *http, bool busy)
 	pthread_mutex_unlock(&http->lock);
 }
 
+/*
+ * An id for people to find their way through logs: unlike its neighbours, but no secret, so the
+ * kernel is asked for randomness once and not at every request.
+ */
+static void request_id(struct http *http, char out[ID_SIZE])
+{
+	uint64_t n = atomic_fetch_add_explicit(&http->requests, 1, memory_order_relaxed);
+	uint64_t mixed[2];
+	char hex[33];
+
+	for (size_t i = 0; i < 2; i++) {
+		uint64_t z = http->id_seed[i] + (n + 1) * 0x9e3779b97f4a7c15u;
+
+		z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+		z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+		mixed[i] = z ^ (z >> 31);
+	}
+	hex_encode(hex, mixed, sizeof(mixed));
+	memcpy(out, hex, 8);
+	memcpy(out + 9, hex + 8, 4);
+	memcpy(out + 14, hex + 12, 4);
+	memcpy(out + 19, hex + 16, 4);
+	memcpy(out + 24, hex + 20, 13);
+	out[8] = out[13] = out[18] = out[23] = '-';
+	out[14] = '8'; /* one's own way of making it */
+	out[19] = 'a';
+}
+
 struct exchange *exchange_new(struct http_connection *connection, struct MHD_Connection *mhd,
 			      const char *raw_url)
 {
@@ -56,9 +99,11 @@ struct exchange *exchange_new(struct http_connection *connection, struct MHD_Con
 	exchange->mhd = mhd;
 	exchange->raw_url = xstrndup(raw_url, HTTP_MAX_URL + 1);
 	exchange->began = clock_mono(connection->http->clock);
+	exchange->began_us = metric_now_us();
 	exchange->request.connection = connection;
 	exchange->request.http = connection->http;
-	id_new(exchange->request.id);
+	request_id(connection->http, exchange->request.id);
+	log_set_request(exchange->request.id);
 	note_busy(connection->http, true);
 	return exchange;
 }
@@ -78,13 +123,32 @@ static void drop_request(struct exchange *exchange)
 	url_clear(&exchange->url);
 }
 
+/* Counts it, and writes it down: trouble for everybody, the rest for those who want to see all. */
+static void note_end(const struct exchange *exchange)
+{
+	const struct request *request = &exchange->request;
+	const struct route *route = request->route;
+	int64_t us = metric_now_us() - exchange->began_us;
+	bool streams = route && route->flags & (ROUTE_STREAM | ROUTE_WEBSOCKET);
+	bool trouble = exchange->status >= 500 || (us / 1000 >= SLOW_MS && !streams);
+	enum log_level level = trouble ? LOG_INFO_ : LOG_DEBUG_;
+
+	router_count(exchange->connection->http->router, route, exchange->status);
+	if (!streams)
+		metric_observe_us(&REQUEST_SECONDS, us);
+	if (log_wants(level))
+		log_with(level, "request",
+			 LOG_TEXT_FIELD("method", http_method_name(request->method)),
+			 LOG_TEXT_FIELD("path", exchange->path ? exchange->path : "?"),
+			 LOG_INT_FIELD("status", exchange->status), LOG_INT_FIELD("ms", us / 1000),
+			 LOG_TEXT_FIELD("actor", request->actor.id));
+}
+
 void exchange_free(struct exchange *exchange)
 {
 	struct http *http = exchange->connection->http;
 
-	log_debug("request id=%s path=%s ms=%lld", exchange->request.id,
-		  exchange->path ? exchange->path : "?",
-		  (long long)(clock_mono(http->clock) - exchange->began));
+	note_end(exchange);
 	drop_request(exchange);
 	if (exchange->session.close)
 		exchange->session.close(exchange->session.arg);
@@ -92,24 +156,39 @@ void exchange_free(struct exchange *exchange)
 	free(exchange->path);
 	free(exchange->raw_url);
 	free(exchange);
+	log_set_request(NULL);
 	note_busy(http, false);
+}
+
+/* What a refusal says besides its body. */
+static void put_error_headers(struct response *response, const struct exchange *exchange,
+			      enum error_code code)
+{
+	char text[sizeof(response->header_value[0])];
+
+	if (code == ERR_METHOD) {
+		http_methods_text(exchange->allowed, text, sizeof(text));
+		response_header(response, "Allow", text);
+	} else if (code == ERR_UNAUTHENTICATED) {
+		response_header(response, "WWW-Authenticate", "Bearer");
+	} else if (code == ERR_TOO_MANY && exchange->retry_after_ms) {
+		snprintf(text, sizeof(text), "%lld",
+			 (long long)((exchange->retry_after_ms + 999) / 1000));
+		response_header(response, "Retry-After", text);
+	}
 }
 
 static enum MHD_Result send_error(struct exchange *exchange, struct error *err, bool raw)
 {
 	struct response response = { 0 };
-	bool method = err->code == ERR_METHOD;
+	enum error_code code = err->code;
 
-	if (error_http_status(err->code) >= 500)
-		log_warn("request %s %s failed: %s (%s)", exchange->request.id,
-			 exchange->path ? exchange->path : "?", err->message,
+	exchange->status = error_http_status(err->code);
+	if (exchange->status >= 500)
+		log_warn("%s failed: %s (%s)", exchange->path ? exchange->path : "?", err->message,
 			 error_code_name(err->code));
 	response_error(&response, err);
-	if (method) {
-		snprintf(response.header_name[0], sizeof(response.header_name[0]), "Allow");
-		http_methods_text(exchange->allowed, response.header_value[0],
-				  sizeof(response.header_value[0]));
-	}
+	put_error_headers(&response, exchange, code);
 	if (!raw)
 		return response_send(&response, exchange);
 	response_send_raw(&response, exchange);
@@ -172,6 +251,17 @@ static void resume_idle_limit(struct exchange *exchange)
 				  exchange->connection->http->idle_seconds);
 }
 
+static int authorize(struct exchange *exchange, struct error *err)
+{
+	struct http *http = exchange->connection->http;
+	struct request *request = &exchange->request;
+
+	if (http->access.authorize)
+		return http->access.authorize(http->server, request, err);
+	request->permissions = request->actor.is_admin ? PERMISSIONS_ALL : 0;
+	return 0;
+}
+
 static int open_sink(struct exchange *exchange, struct error *err)
 {
 	struct request *request = &exchange->request;
@@ -181,8 +271,11 @@ static int open_sink(struct exchange *exchange, struct error *err)
 	request->sink = &exchange->sink;
 	suspend_idle_limit(exchange);
 
-	int r = request->route->open(exchange->connection->http->server, request, &exchange->sink,
-				     err);
+	int r = authorize(exchange, err);
+
+	if (r == 0)
+		r = request->route->open(exchange->connection->http->server, request,
+					 &exchange->sink, err);
 
 	resume_idle_limit(exchange);
 	return r;
@@ -240,7 +333,7 @@ static int run_handler(struct exchange *exchange, struct response *response, str
 {
 	struct request *request = &exchange->request;
 
-	if (read_body(exchange, err) < 0)
+	if (read_body(exchange, err) < 0 || (!is_raw(exchange) && authorize(exchange, err) < 0))
 		return -1;
 	if (request->route->run(exchange->connection->http->server, request, response, err) == 0)
 		return 0;
@@ -259,10 +352,16 @@ static enum MHD_Result answer(struct exchange *exchange)
 
 	int result = run_handler(exchange, &response, &err);
 
+	exchange->status = response.status ? response.status : MHD_HTTP_OK;
 	drop_request(exchange);
 	if (!response.stream.next || result < 0)
 		resume_idle_limit(exchange);
-	if (result == 0 && response.stream.next_stretch && exchange->is_http_1_1) {
+	if (result == 0 && response.direct && exchange_is_plain(exchange)) {
+		response_send_direct(&response, exchange);
+		return MHD_NO;
+	}
+	if (result == 0 && response.stream.next_stretch && exchange->is_http_1_1 &&
+	    exchange_is_plain(exchange)) {
 		response_send_stretches(&response, exchange);
 		return MHD_NO;
 	}

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include "base/text.h"
 #include "http/exchange.h"
+#include "http/tls.h"
 
 #define LINGER_MS 2000
 #define LINGER_BYTES (64 << 20)
@@ -164,7 +165,9 @@ void response_send_raw(struct response *response, struct exchange *exchange)
 	for (size_t i = 0; i < count; i++)
 		buf_printf(&out, "%s: %s\r\n", headers[i].name, headers[i].value);
 	buf_printf(&out, "Content-Length: %zu\r\nConnection: close\r\n\r\n%s", strlen(text), text);
-	if (send(exchange->connection->fd, out.data, out.len, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+	if (exchange_is_plain(exchange) ? send(exchange->connection->fd, out.data, out.len,
+					       MSG_NOSIGNAL | MSG_DONTWAIT) > 0
+					: tls_send_last(exchange->mhd, out.data, out.len))
 		linger(exchange);
 	response_clear(response);
 }

@@ -1,17 +1,29 @@
+#include <stdatomic.h>
+#include "base/metric.h"
 #include "base/text.h"
 #include "http/router.h"
 
 #define MAX_PARAMS 4
 
+/* Statuses that are counted by themselves; slot 0 is every other. */
+static const int STATUSES[] = { 0,   101, 200, 201, 202, 204, 206, 304, 400, 401, 403, 404, 405,
+				409, 413, 414, 415, 416, 422, 429, 500, 502, 503, 504, 507 };
+
+struct counts {
+	_Atomic uint64_t of[ARRAY_SIZE(STATUSES)];
+};
+
 struct entry {
 	const struct route *route;
 	struct url path; /* segments of the pattern, ":name" for those that vary */
 	size_t literals;
+	struct counts counts;
 };
 
 struct router {
 	struct entry *entries;
 	size_t count;
+	struct counts unrouted;
 };
 
 static bool same_pattern(const struct url *a, const struct url *b)
@@ -41,6 +53,9 @@ static int add(struct router *router, const struct route *route, struct error *e
 	entry->literals = entry->path.segments - params;
 	if (params > MAX_PARAMS || !route->run)
 		return error_set(err, ERR_INTERNAL, "route %s has too many names or no handler",
+				 route->path);
+	if (route->access == ACCESS_UNSET || (route->subject != SUBJECT_NONE && !params))
+		return error_set(err, ERR_INTERNAL, "route %s does not say who may use it",
 				 route->path);
 	for (size_t i = 0; i + 1 < router->count; i++)
 		if (router->entries[i].route->method == route->method &&
@@ -111,6 +126,55 @@ const struct route *router_find(const struct router *router, enum http_method me
 		if (best->path.segment[i][0] == ':')
 			param[n++] = url->segment[i];
 	return best->route;
+}
+
+static size_t status_slot(int status)
+{
+	for (size_t i = 1; i < ARRAY_SIZE(STATUSES); i++)
+		if (STATUSES[i] == status)
+			return i;
+	return 0;
+}
+
+void router_count(struct router *router, const struct route *route, int status)
+{
+	struct counts *counts = &router->unrouted;
+
+	for (size_t i = 0; route && i < router->count; i++)
+		if (router->entries[i].route == route)
+			counts = &router->entries[i].counts;
+	atomic_fetch_add_explicit(&counts->of[status_slot(status)], 1, memory_order_relaxed);
+}
+
+static void write_counts(struct buf *out, const struct counts *counts, const char *method,
+			 const char *path)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(STATUSES); i++) {
+		uint64_t count = atomic_load_explicit(&counts->of[i], memory_order_relaxed);
+		_cleanup_buf_ struct buf labels = { 0 };
+		char status[16] = "other";
+
+		if (!count)
+			continue;
+		if (i)
+			snprintf(status, sizeof(status), "%d", STATUSES[i]);
+		metric_label(&labels, "method", method);
+		metric_label(&labels, "route", path);
+		metric_label(&labels, "status", status);
+		metric_write_value(out, "berth_http_requests_total", buf_str(&labels),
+				   (int64_t)count);
+	}
+}
+
+void router_metrics(const struct router *router, struct buf *out)
+{
+	metric_write_head(out, "berth_http_requests_total", "counter",
+			  "Requests that were answered");
+	for (size_t i = 0; i < router->count; i++)
+		write_counts(out, &router->entries[i].counts,
+			     http_method_name(router->entries[i].route->method),
+			     router->entries[i].route->path);
+	write_counts(out, &router->unrouted, "", "");
 }
 
 static const struct {

@@ -18,6 +18,11 @@ void router_free(struct router *router);
 const struct route *router_find(const struct router *router, enum http_method method,
 				const struct url *url, const char *param[4], unsigned *allowed);
 
+/* What became of a request; route NULL when there was none for it. Never waits. */
+void router_count(struct router *router, const struct route *route, int status);
+/* The counts as Prometheus text: berth_http_requests_total{method, route, status}. */
+void router_metrics(const struct router *router, struct buf *out);
+
 const char *http_method_name(enum http_method method);
 bool http_method_parse(const char *text, enum http_method *method); /* false: none of ours */
 void http_methods_text(unsigned methods, char *out, size_t size);   /* "GET, POST" */

@@ -5,10 +5,15 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "http/exchange.h"
+#include "http/tls.h"
+#include "http/trust.h"
 
 #define DEFAULT_CONNECTIONS 4096
 #define DEFAULT_PER_PEER 3000
 #define DEFAULT_IDLE_SECONDS 60
+#define DEFAULT_BAD_TOKENS 10
+#define BAD_TOKEN_MS 6000 /* until one of them is forgotten */
+#define PRIORITIES "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 /*
  * Of one connection, and the most that headers may take. Just above 32 kB, from where on
  * libmicrohttpd maps it: a connection that never asks touches a page or two of it, and what one
@@ -36,6 +41,7 @@ static void connection_changed(void *arg, struct MHD_Connection *mhd, void **con
 		connection = xcalloc(1, sizeof(*connection));
 		connection->http = http;
 		connection->is_unix = listener->is_unix;
+		connection->is_wide = listener->is_wide;
 		connection->fd =
 			MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 		*context = connection;
@@ -128,6 +134,7 @@ static int listener_start(struct listener *listener, int fd, const struct http_o
 	unsigned per_peer =
 		(unsigned)(options->max_per_peer ? options->max_per_peer : DEFAULT_PER_PEER);
 
+	bool secure = listener->http->tls && !listener->is_unix;
 	struct MHD_OptionItem items[] = {
 		/* first, so that it hears of everything that follows */
 		{ MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)log_library, NULL },
@@ -143,11 +150,19 @@ static int listener_start(struct listener *listener, int fd, const struct http_o
 		{ MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)request_ended, listener },
 		{ MHD_OPTION_END, 0, NULL },
 	};
+	struct MHD_OptionItem tls_items[] = {
+		{ MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_callback() },
+		{ MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(intptr_t)PRIORITIES },
+		{ MHD_OPTION_END, 0, NULL },
+	};
+	struct MHD_OptionItem no_items[] = { { MHD_OPTION_END, 0, NULL } };
 	unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
-			 MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG | MHD_ALLOW_UPGRADE;
+			 MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG | MHD_ALLOW_UPGRADE |
+			 (secure ? MHD_USE_TLS : 0);
 
 	listener->daemon = MHD_start_daemon(flags, 0, NULL, NULL, request_step, listener,
-					    MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+					    MHD_OPTION_ARRAY, items, MHD_OPTION_ARRAY,
+					    secure ? tls_items : no_items, MHD_OPTION_END);
 	if (!listener->daemon) {
 		close(fd);
 		return error_set(err, ERR_IO, "cannot start the HTTP server");
@@ -167,9 +182,20 @@ static int socket_port(int fd)
 	return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : 0;
 }
 
+static bool socket_is_loopback(int fd)
+{
+	struct sockaddr_storage address = { 0 };
+	socklen_t len = sizeof(address);
+
+	return getsockname(fd, (struct sockaddr *)&address, &len) == 0 &&
+	       address_is_loopback(&address);
+}
+
 static void http_free(struct http *http)
 {
 	router_free(http->router);
+	failures_free(http->failures);
+	tls_free(http->tls);
 	close_fdp(&http->stop_fd);
 	pthread_cond_destroy(&http->quiet);
 	pthread_mutex_destroy(&http->lock);
@@ -188,17 +214,25 @@ int http_start(const struct http_options *options, struct http **out, struct err
 	pthread_cond_init(&http->quiet, &attr);
 	pthread_condattr_destroy(&attr);
 	http->server = options->server;
+	random_bytes(http->id_seed, sizeof(http->id_seed));
 	http->clock = options->clock;
+	http->access = options->access;
 	http->allowed_hosts = options->allowed_hosts;
 	http->max_body = options->max_body ? options->max_body : HTTP_MAX_BODY;
 	http->idle_seconds =
 		(unsigned)(options->idle_seconds ? options->idle_seconds : DEFAULT_IDLE_SECONDS);
 	http->idle_since = clock_mono(http->clock);
+	http->failures = failures_new(
+		http->clock, options->max_bad_tokens ? options->max_bad_tokens : DEFAULT_BAD_TOKENS,
+		BAD_TOKEN_MS);
 	http->port = tcp_fd >= 0 ? socket_port(tcp_fd) : 0;
-	http->tcp = (struct listener){ .http = http };
+	http->tcp = (struct listener){ .http = http,
+				       .is_wide = tcp_fd >= 0 && !socket_is_loopback(tcp_fd) };
 	http->local = (struct listener){ .http = http, .is_unix = true };
 	http->stop_fd = latch_new(err);
-	if (http->stop_fd < 0 || router_new(options->tables, &http->router, err) < 0) {
+	if (http->stop_fd < 0 || router_new(options->tables, &http->router, err) < 0 ||
+	    (options->tls_cert &&
+	     tls_new(options->tls_cert, options->tls_key, http->clock, &http->tls, err) < 0)) {
 		http_free(http);
 		return -1;
 	}
@@ -211,6 +245,13 @@ int http_start(const struct http_options *options, struct http **out, struct err
 		return -1;
 	}
 	return 0;
+}
+
+int http_reload_tls(struct http *http, struct error *err)
+{
+	if (!http->tls)
+		return error_set(err, ERR_CONFLICT, "this server has no certificate");
+	return tls_reload(http->tls, err);
 }
 
 int http_port(const struct http *http)
@@ -231,6 +272,11 @@ size_t http_connections(const struct http *http)
 	size_t count = h->connection_count;
 	pthread_mutex_unlock(&h->lock);
 	return count;
+}
+
+void http_metrics(const struct http *http, struct buf *out)
+{
+	router_metrics(http->router, out);
 }
 
 int64_t http_idle_since(const struct http *http)

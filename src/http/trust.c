@@ -119,11 +119,35 @@ int peer_uid(int fd, uid_t *uid, struct error *err)
 	return 0;
 }
 
+bool address_is_loopback(const struct sockaddr_storage *address)
+{
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
+
+	if (address->ss_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+	return address->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+bool socket_is_of_this_machine(int fd)
+{
+	struct sockaddr_storage peer = { 0 }, self = { 0 };
+	socklen_t peer_len = sizeof(peer), self_len = sizeof(self);
+
+	if (getpeername(fd, (struct sockaddr *)&peer, &peer_len) < 0 ||
+	    getsockname(fd, (struct sockaddr *)&self, &self_len) < 0)
+		return false;
+	return self.ss_family == AF_UNIX ||
+	       (address_is_loopback(&peer) && address_is_loopback(&self));
+}
+
 bool peer_is_trusted(int fd)
 {
 	_cleanup_error_ struct error err = { 0 };
 	uid_t uid;
 
+	if (!socket_is_of_this_machine(fd))
+		return false;
 	if (peer_uid(fd, &uid, &err) < 0) {
 		log_debug("a peer is not trusted: %s", err.message);
 		return false;

@@ -5,12 +5,16 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include "base/error.h"
 
 /* The uid that made the other end of a connected unix or loopback TCP socket. */
 int peer_uid(int fd, uid_t *uid, struct error *err);
-/* False also when the peer cannot be told. */
+bool address_is_loopback(const struct sockaddr_storage *address);
+/* A unix socket, or TCP with both ends on a loopback address. */
+bool socket_is_of_this_machine(int fd);
+/* False also when the peer cannot be told, or has come over anything but that. */
 bool peer_is_trusted(int fd);
 
 /*
@@ -18,5 +22,11 @@ bool peer_is_trusted(int fd);
  * operator allowed, so that a page of another site whose name resolves to us gets nowhere. An
  * Origin is ours when its host part is, over http or https.
  */
+/*
+ * An address instead of a name: no page can have made a browser ask for that by what a name
+ * resolves to. For listeners beyond loopback, where it takes a token anyway.
+ */
+bool host_is_address(const char *host);
+bool origin_is_same(const char *origin, const char *host);
 bool host_is_ours(const char *host, int port, const char *const *allowed);
 bool origin_is_ours(const char *origin, int port, const char *const *allowed);

@@ -14,7 +14,13 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/metric.h"
 #include "base/text.h"
+
+METRIC_HISTOGRAM(ACQUIRE_SECONDS, "berth_lease_acquire_seconds", "result=\"ok\"",
+		 "From asking for a lease to holding it or being refused, waiting included");
+METRIC_HISTOGRAM(ACQUIRE_FAILED_SECONDS, "berth_lease_acquire_seconds", "result=\"failed\"",
+		 "From asking for a lease to holding it or being refused, waiting included");
 
 static int refuse_busy(struct acquisition *a, const struct turn *turn, bool waited,
 		       struct error *err)
@@ -175,9 +181,18 @@ static int explain(const struct acquisition *a, struct error *err)
 /* See capacity.c for what is scarce. */
 static char *queue_key(const struct acquisition *a)
 {
+	if (a->leases->max_per_company > 0)
+		return xasprintf("company %s", a->request->company_id);
 	if (environment_max_leases(a->request->environment) > 0)
 		return xasprintf("environment %s", a->request->environment->id);
 	return xstrdup(a->provider_ref);
+}
+
+int refuse_local(struct error *err)
+{
+	return error_set(err, ERR_FORBIDDEN,
+			 "places of driver local are not open to tokens on this server: choose "
+			 "another environment, or start it with --allow-local-for-tokens");
 }
 
 int lease_acquire(struct leases *leases, const struct lease_request *request, struct lease *lease,
@@ -187,16 +202,22 @@ int lease_acquire(struct leases *leases, const struct lease_request *request, st
 	_cleanup_error_ struct error cause = { 0 };
 	_cleanup_free_ char *key = NULL;
 	struct turn turn;
+	int64_t start;
 	int r;
 
+	if (request->actor && request->actor->no_local &&
+	    request->environment->driver == DRIVER_LOCAL)
+		return refuse_local(err);
 	if (acquisition_prepare(&a, &cause) < 0) {
 		error_move(err, &cause);
 		return -1;
 	}
 	key = queue_key(&a);
+	start = metric_now_us();
 	flight_begin(leases, &a.flight, a.lease_id);
 	turn_begin(&turn, leases, key, request);
 	r = acquire_in_flight(&a, &turn, &cause);
+	metric_observe_since(r < 0 ? &ACQUIRE_FAILED_SECONDS : &ACQUIRE_SECONDS, start);
 	turn_end(&turn);
 	flight_end(leases, &a.flight);
 	if (r < 0) {

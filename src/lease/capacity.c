@@ -1,11 +1,12 @@
 /*
  * Who may try to acquire, in the order in which they came.
  *
- * What is scarce has a key: the environment when it has a limit on leases, else the provider's name
- * of the place (a reusable place has one holder; a place of one's own is never scarce). Requests
- * that found no room wait in one list; of those with the same key only the first tries again, and a
- * newcomer does not try while somebody waits. It tries when something of its environment was
- * released in this process and at least twice a second, because other nodes release too.
+ * What is scarce has a key: the company when companies have a limit on leases, the environment when
+ * it has one, else the provider's name of the place (a reusable place has one holder; a place of
+ * one's own is never scarce). Requests that found no room wait in one list; of those with the same
+ * key only the first tries again, and a newcomer does not try while somebody waits. It tries when
+ * something of its environment was released in this process and at least twice a second, because
+ * other nodes release too.
  *
  * The decision itself is made in the transaction that writes the intent (intend.c): this queue only
  * gives the order, never the permission.
@@ -25,6 +26,27 @@ SQL(CAPACITY_LEASES, "SELECT COUNT(*) FROM leases WHERE environment_id = $1"
 		     " AND status IN ('active', 'pending_cleanup', 'retained')"
 		     " AND status <> 'retained'");
 SQL(CAPACITY_INTENTS, "SELECT COUNT(*) FROM intents WHERE environment_id = $1 AND state = 'open'");
+
+SQL(CAPACITY_COMPANY_LEASES, "SELECT COUNT(*) FROM leases WHERE company_id = $1"
+			     " AND status IN ('active', 'pending_cleanup', 'retained')"
+			     " AND status <> 'retained'");
+SQL(CAPACITY_COMPANY_INTENTS,
+    "SELECT COUNT(*) FROM intents WHERE company_id = $1 AND state = 'open'");
+
+int company_fits(struct tx *tx, const char *company_id, int64_t max, int64_t *used,
+		 struct error *err)
+{
+	int64_t leases, intents;
+
+	*used = 0;
+	if (max <= 0)
+		return 1;
+	if (number_tx(tx, &CAPACITY_COMPANY_LEASES, &leases, err, B_TEXT(company_id)) < 0 ||
+	    number_tx(tx, &CAPACITY_COMPANY_INTENTS, &intents, err, B_TEXT(company_id)) < 0)
+		return -1;
+	*used = leases + intents;
+	return *used < max;
+}
 
 int capacity_fits(struct tx *tx, const struct environment *environment, int64_t *used, int64_t *max,
 		  struct error *err)

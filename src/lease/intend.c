@@ -219,6 +219,13 @@ static int intend_tx(struct tx *tx, void *arg, struct error *err)
 		return busy(a, "capacity", NULL,
 			    "environment \"%.80s\" has %lld of %lld leases in use",
 			    environment.name, (long long)used, (long long)max);
+	max = a->leases->max_per_company;
+	r = company_fits(tx, environment.company_id, max, &used, err);
+	if (r < 0)
+		return -1;
+	if (r == 0)
+		return busy(a, "quota", NULL, "the company has %lld of %lld leases in use",
+			    (long long)used, (long long)max);
 	return choose_place(a, tx, err);
 }
 

@@ -44,6 +44,7 @@ struct leases_options {
 	int64_t reconcile_ms;      /* pause between comparisons with the providers; 0: 30 s */
 	int64_t cleanup_base_ms;   /* first back-off; 0: 1000; doubles up to 5 min */
 	int64_t default_retain_ms; /* 0: 24 h */
+	int64_t max_per_company;   /* leases at a time; 0: no limit */
 };
 int leases_new(const struct leases_options *options, struct leases **leases, struct error *err);
 /*
@@ -85,6 +86,12 @@ struct lease_request {
  */
 int lease_acquire(struct leases *leases, const struct lease_request *request, struct lease *lease,
 		  struct place *place, struct error *err);
+
+/*
+ * A caller with no_local wants to get into a place of driver local; lease_acquire says so too.
+ * ERR_FORBIDDEN, always in these words.
+ */
+int refuse_local(struct error *err);
 
 int lease_get(struct leases *leases, const char *id, struct lease *lease, struct place *place,
 	      struct error *err); /* place may be NULL; ERR_NOT_FOUND */

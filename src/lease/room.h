@@ -43,6 +43,7 @@ struct leases {
 	const struct drivers *drivers;
 	int spool_dirfd;
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms, default_retain_ms;
+	int64_t max_per_company;
 
 	pthread_mutex_t lock; /* guards what follows; never held across a blocking call */
 	pthread_cond_t changed;
@@ -89,6 +90,9 @@ void capacity_changed(struct leases *leases, const char *environment_id);
 /* 1 when one more lease fits, 0 when not; *used and *max for the message. */
 int capacity_fits(struct tx *tx, const struct environment *environment, int64_t *used, int64_t *max,
 		  struct error *err);
+/* The same for all leases of a company together; max 0: no limit. */
+int company_fits(struct tx *tx, const char *company_id, int64_t max, int64_t *used,
+		 struct error *err);
 
 /* Finishing places (cleanup.c). */
 int64_t driver_deadline_ms(const json_t *config);

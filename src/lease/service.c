@@ -28,6 +28,7 @@ int leases_new(const struct leases_options *o, struct leases **out, struct error
 
 	leases->db = o->db;
 	leases->clock = o->clock;
+	leases->max_per_company = o->max_per_company;
 	leases->node = *o->node;
 	leases->drivers = o->drivers;
 	leases->sweep_ms = o->sweep_ms > 0 ? o->sweep_ms : DEFAULT_SWEEP_MS;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "base/schema.h"
 #include "base/text.h"
 
 /* Every whole number up to here has a double of its own. */
@@ -241,4 +242,21 @@ bool config_key_is_valid(const char *key)
 
 	return *key && strchr(letters, *key) &&
 	       strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(key);
+}
+
+json_t *config_schema_json(const struct config_schema *schema)
+{
+	json_t *out = fields_schema(schema->fields);
+	json_t *properties = json_object_at(out, "properties");
+
+	for (const struct config_rule *r = schema->rules; r && r->name; r++) {
+		json_t *property = json_object_at(properties, r->name);
+		json_t *fallback =
+			r->fallback ? json_parse(r->fallback, strlen(r->fallback), NULL) : NULL;
+
+		if (fallback)
+			json_put_new(property, "default", fallback);
+	}
+	json_put_bool(out, "additionalProperties", schema->open);
+	return out;
 }

@@ -39,5 +39,8 @@ struct config_schema {
 json_t *config_normalize(const struct config_schema *schema, const json_t *config,
 			 struct error *err);
 
+/* JSON Schema of what may be written, with the defaults; new reference. */
+json_t *config_schema_json(const struct config_schema *schema);
+
 /* Lower case letters, digits, dot, underscore and dash, not beginning with a mark. */
 bool config_key_is_valid(const char *key);

@@ -526,6 +526,7 @@ const struct provider PROVIDER_FAKE = {
 	.key = KEY,
 	.display_name = "Fake",
 	.config_fields = CONFIG_FIELDS,
+	.config = &CONFIG,
 	.fencing = FENCING_PLACE,
 	.discoverable = true,
 	.supports_reuse = true,

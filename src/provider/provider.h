@@ -50,7 +50,8 @@ struct provider_host; /* what providers are given; see host.c */
 struct provider {
 	const char *key;
 	const char *display_name;
-	const struct field *config_fields; /* strict */
+	const struct field *config_fields;  /* strict */
+	const struct config_schema *config; /* the same with its rules; see provider/config.h */
 	enum fencing fencing;
 	bool discoverable;
 	bool supports_reuse;

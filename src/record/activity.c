@@ -1,6 +1,7 @@
 #include "record/activity.h"
 
 #include <string.h>
+#include "record/event.h"
 #include "record/redact.h"
 #include "record/row.h"
 
@@ -12,12 +13,6 @@
 	"id, seq, company_id, actor_type, actor_id, action, entity_type, entity_id, agent_id,"     \
 	" run_id, details, created_at"
 
-/*
- * Whoever writes an activity holds the counter's row until it commits, so a reader that has seen
- * number n will never find a smaller one later.
- */
-SQL(ACTIVITY_NEXT_SEQ,
-    "UPDATE counters SET value = value + 1 WHERE name = 'activity' RETURNING value");
 SQL(ACTIVITY_INSERT, "INSERT INTO activity (" ACTIVITY_COLUMNS ")"
 		     " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)");
 SQL(ACTIVITY_OF_COMPANY, "SELECT " ACTIVITY_COLUMNS " FROM activity"
@@ -34,7 +29,7 @@ SQL(ACTIVITY_OF_ENTITY, "SELECT " ACTIVITY_COLUMNS " FROM activity"
 SQL(ACTIVITY_PRUNE, "WITH oldest AS MATERIALIZED"
 		    " (SELECT id FROM activity WHERE company_id = $1 ORDER BY seq LIMIT 500)"
 		    " DELETE FROM activity WHERE id IN (SELECT id FROM oldest)"
-		    " AND created_at < $2");
+		    " AND created_at < $2 RETURNING seq");
 SQL(ACTIVITY_COMPANIES, "SELECT id FROM companies WHERE id > $1 ORDER BY id LIMIT 1");
 
 /* Redacted and bounded: details are for reading, not for keeping data in. */
@@ -51,23 +46,6 @@ static char *details_column(const json_t *details)
 	return steal(text);
 }
 
-static int next_seq(struct tx *tx, int64_t *seq, struct error *err)
-{
-	_cleanup_cursor_ struct cursor c = { 0 };
-
-	if (tx_query(tx, &c, &ACTIVITY_NEXT_SEQ, err) < 0)
-		return -1;
-
-	int r = cursor_next(&c, err);
-
-	if (r < 0)
-		return -1;
-	if (r == 0)
-		return error_set(err, ERR_DB, "the activity counter is missing");
-	*seq = col_int(&c, 0);
-	return 0;
-}
-
 int activity_write_tx(struct tx *tx, int64_t now, const struct activity *activity,
 		      struct error *err)
 {
@@ -78,7 +56,7 @@ int activity_write_tx(struct tx *tx, int64_t now, const struct activity *activit
 	char id[ID_SIZE];
 	int64_t seq;
 
-	if (next_seq(tx, &seq, err) < 0)
+	if (event_seq_tx(tx, &seq, err) < 0)
 		return -1;
 	id_new(id);
 	return tx_exec(tx, &ACTIVITY_INSERT, err, B_TEXT(id), B_INT(seq),
@@ -216,13 +194,26 @@ static int next_company(struct tx *tx, void *arg, struct error *err)
 	return r < 0 ? -1 : 0;
 }
 
+/* Entries are events too: those who read them are told how far they are gone. */
 static int prune_some(struct tx *tx, void *arg, struct error *err)
 {
 	struct activity_pruning *pruning = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int64_t highest = 0;
+	int r;
 
-	pruning->removed = tx_exec(tx, &ACTIVITY_PRUNE, err, B_TEXT(pruning->company_id),
-				   B_INT(pruning->before));
-	return pruning->removed < 0 ? -1 : 0;
+	pruning->removed = 0;
+	if (tx_query(tx, &c, &ACTIVITY_PRUNE, err, B_TEXT(pruning->company_id),
+		     B_INT(pruning->before)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0) {
+		pruning->removed++;
+		highest = MAX_OF(highest, col_int(&c, 0));
+	}
+	cursor_close(&c);
+	if (r < 0 || highest == 0)
+		return r;
+	return event_raise_floor_tx(tx, pruning->company_id, highest, err);
 }
 
 int64_t activity_prune(struct db *db, int64_t before_ms, struct error *err)

@@ -1,38 +1,90 @@
 #include "record/record.h"
 
 #include "record/activity.h"
+#include "base/text.h"
 #include "record/row.h"
+#include "record/selection.h"
 
+#define ROLE_MAX 50
+#define CEO "ceo"
 #define AGENT_COLUMNS                                                                              \
 	"id, company_id, name, adapter_type, adapter_config, runtime_config, permissions,"         \
-	" default_environment_id, created_at, updated_at"
+	" default_environment_id, role, title, status, created_at, updated_at"
+#define CREATED_AT 11
 
 SQL(AGENT_GET, "SELECT " AGENT_COLUMNS " FROM agents WHERE id = $1");
 SQL(AGENT_LIST, "SELECT " AGENT_COLUMNS " FROM agents WHERE company_id = $1"
-		" ORDER BY created_at, id LIMIT 1000");
+		" AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+		" AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+		" AND (CAST($6 AS TEXT) IS NULL OR adapter_type = $6)"
+		" ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
 SQL(AGENT_INSERT, "INSERT INTO agents (" AGENT_COLUMNS ")"
-		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)");
+		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)");
+SQL(AGENT_UPDATE, "UPDATE agents SET name = $2, adapter_type = $3, adapter_config = $4,"
+		  " runtime_config = $5, permissions = $6, default_environment_id = $7, role = $8,"
+		  " title = $9, status = $10, updated_at = $11 WHERE id = $1");
+SQL(AGENT_USERS,
+    "SELECT (SELECT COUNT(*) FROM runs WHERE agent_id = $1 AND company_id = $2"
+    " AND " RUNS_UNFINISHED "),"
+    " (SELECT COUNT(*) FROM leases WHERE agent_id = $1 AND company_id = $2 AND " LEASES_OPEN ")");
+SQL(AGENT_DELETE, "DELETE FROM agents WHERE id = $1");
+/* What it was in its company refers to it by a bare id, so nothing else would remove it. */
+SQL(AGENT_DELETE_MEMBERSHIP,
+    "DELETE FROM company_memberships WHERE principal_type = 'agent' AND principal_id = $1");
+SQL(AGENT_DELETE_GRANTS,
+    "DELETE FROM principal_permission_grants WHERE principal_type = 'agent' AND principal_id = $1");
+
+#define NAME                                                                                       \
+	.name = "name", .type = FIELD_STRING, .min = 1, .max = NAME_MAX_BYTES,                     \
+	.summary = "What people call the agent"
+/* What making and changing an agent have in common. */
+#define OTHER_FIELDS                                                                               \
+	{ .name = "adapterType",                                                                   \
+	  .type = FIELD_STRING,                                                                    \
+	  .flags = FIELD_NONBLANK,                                                                 \
+	  .min = 1,                                                                                \
+	  .max = 100,                                                                              \
+	  .summary = "How the agent is run; `process` unless given" },                             \
+		{ .name = "adapterConfig",                                                         \
+		  .type = FIELD_OBJECT,                                                            \
+		  .summary = "Settings of the adapter" },                                          \
+		{ .name = "runtimeConfig",                                                         \
+		  .type = FIELD_OBJECT,                                                            \
+		  .summary = "Settings of its runs" },                                             \
+		{ .name = "permissions",                                                           \
+		  .type = FIELD_OBJECT,                                                            \
+		  .summary = "What the agent may do: canCreateAgents" },                           \
+		{ .name = "defaultEnvironmentId",                                                  \
+		  .type = FIELD_UUID,                                                              \
+		  .flags = FIELD_NULLABLE,                                                         \
+		  .summary = "Where it runs when nothing nearer chooses" },                        \
+		{ .name = "role",                                                                  \
+		  .type = FIELD_STRING,                                                            \
+		  .flags = FIELD_NONBLANK,                                                         \
+		  .min = 1,                                                                        \
+		  .max = ROLE_MAX,                                                                 \
+		  .summary = "`general` unless given; `ceo` may make agents" },                    \
+		{ .name = "title",                                                                 \
+		  .type = FIELD_STRING,                                                            \
+		  .flags = FIELD_NULLABLE,                                                         \
+		  .max = NAME_MAX_BYTES,                                                           \
+		  .summary = "For people" },                                                       \
+	{                                                                                          \
+		.name = "status", .type = FIELD_STRING, .one_of = agent_status_names,              \
+		.summary = "`idle` unless given; paused, pending and terminated ones do not run"   \
+	}
 
 const struct field AGENT_FIELDS[] = {
-	{ .name = "name",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_REQUIRED | FIELD_NONBLANK,
-	  .min = 1,
-	  .max = NAME_MAX_BYTES,
-	  .summary = "What people call the agent" },
-	{ .name = "adapterType",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_NONBLANK,
-	  .min = 1,
-	  .max = 100,
-	  .summary = "How the agent is run; `process` unless given" },
-	{ .name = "adapterConfig", .type = FIELD_OBJECT, .summary = "Settings of the adapter" },
-	{ .name = "runtimeConfig", .type = FIELD_OBJECT, .summary = "Settings of its runs" },
-	{ .name = "permissions", .type = FIELD_OBJECT, .summary = "What the agent may do" },
-	{ .name = "defaultEnvironmentId",
-	  .type = FIELD_UUID,
-	  .flags = FIELD_NULLABLE,
-	  .summary = "Where it runs when nothing nearer chooses" },
+	{ NAME, .flags = FIELD_REQUIRED | FIELD_NONBLANK },
+	OTHER_FIELDS,
+	{ 0 },
+};
+const struct field AGENT_PATCH_FIELDS[] = {
+	{ NAME, .flags = FIELD_NONBLANK },
+	OTHER_FIELDS,
+	{ .name = "replaceAdapterConfig",
+	  .type = FIELD_BOOL,
+	  .summary = "adapterConfig is the whole of it, not keys to lay over those there are" },
 	{ 0 },
 };
 
@@ -40,6 +92,8 @@ void agent_clear(struct agent *agent)
 {
 	free(agent->name);
 	free(agent->adapter_type);
+	free(agent->role);
+	free(agent->title);
 	json_decref(agent->adapter_config);
 	json_decref(agent->runtime_config);
 	json_decref(agent->permissions);
@@ -53,6 +107,9 @@ json_t *agent_json(const struct agent *agent)
 	json_put_str(o, "id", agent->id);
 	json_put_str(o, "companyId", agent->company_id);
 	json_put_str(o, "name", agent->name);
+	json_put_str(o, "role", agent->role);
+	json_put_str(o, "title", agent->title);
+	json_put_str(o, "status", agent_status_name(agent->status));
 	json_put_str(o, "adapterType", agent->adapter_type);
 	json_put_ref(o, "adapterConfig", agent->adapter_config);
 	json_put_ref(o, "runtimeConfig", agent->runtime_config);
@@ -76,8 +133,12 @@ static int agent_read(struct cursor *c, struct agent *out, struct error *err)
 	    col_json(c, 6, "permissions", &row.permissions, err) < 0)
 		return -1;
 	id_copy(row.default_environment_id, col_text(c, 7));
-	row.created_at = col_int(c, 8);
-	row.updated_at = col_int(c, 9);
+	row.role = xstrdup(col_text(c, 8));
+	row.title = xstrdup(col_text(c, 9));
+	if (!agent_status_parse(col_text(c, 10), &row.status))
+		return unexpected_value(err, "agent status", col_text(c, 10));
+	row.created_at = col_int(c, CREATED_AT);
+	row.updated_at = col_int(c, CREATED_AT + 1);
 	hand_over(out, row);
 	return 0;
 }
@@ -94,66 +155,227 @@ int agent_get_tx(struct tx *tx, const char *id, struct agent *out, struct error 
 	return row_get_tx(tx, &AGENT, &AGENT_GET, out, err, B_TEXT(id));
 }
 
-json_t *agent_list(struct db *db, const char *company_id, struct error *err)
+int agent_works_tx(struct tx *tx, const char *id, struct error *err)
 {
-	return row_list(db, &AGENT, &AGENT_LIST, err, B_TEXT(company_id));
+	_cleanup_(agent_clear) struct agent agent = { 0 };
+
+	if (agent_get_tx(tx, id, &agent, err) < 0)
+		return -1;
+	switch (agent.status) {
+	case AGENT_STATUS_PAUSED:
+	case AGENT_STATUS_TERMINATED:
+	case AGENT_STATUS_PENDING_APPROVAL:
+		return error_set(err, ERR_CONFLICT, "agent \"%s\" is %s: it begins no runs",
+				 agent.name, agent_status_name(agent.status));
+	default:
+		return 0;
+	}
 }
 
-struct agent_creation {
-	const struct actor *actor;
-	const struct agent *row;
+json_t *agent_list(struct db *db, struct list_query *query, struct error *err)
+{
+	return row_page(db, &AGENT, &AGENT_LIST, CREATED_AT, query, err, B_TEXT(query->status),
+			B_TEXT(query->adapter_type));
+}
+
+/*
+ * Keys of adapterConfig are laid over those there are as long as the adapter stays; another adapter
+ * starts from nothing.
+ */
+static void apply_adapter(struct agent *row, const json_t *body)
+{
+	const char *type = json_str_nonblank(body, "adapterType");
+	json_t *given = json_object_at(body, "adapterConfig");
+	bool other = type && !str_equal(type, row->adapter_type);
+
+	if (other) {
+		free(row->adapter_type);
+		row->adapter_type = xstrdup(type);
+	}
+	if (other || (given && json_bool(body, "replaceAdapterConfig", false))) {
+		json_decref(row->adapter_config);
+		row->adapter_config = json_object();
+	}
+	if (given)
+		json_object_update(row->adapter_config, given);
+}
+
+static int apply_body(struct agent *row, const json_t *body, struct error *err)
+{
+	if (patch_name(&row->name, "An agent's name", body, "name", NAME_MAX_BYTES, err) < 0 ||
+	    patch_name(&row->role, "An agent's role", body, "role", ROLE_MAX, err) < 0)
+		return -1;
+	apply_adapter(row, body);
+	patch_object(&row->runtime_config, body, "runtimeConfig");
+	patch_object(&row->permissions, body, "permissions");
+	patch_id(row->default_environment_id, body, "defaultEnvironmentId");
+	patch_text(&row->title, body, "title");
+	agent_status_parse(json_str(body, "status"), &row->status);
+	return 0;
+}
+
+/* Its environment is looked at again when the adapter changes: not every adapter can use it. */
+static int check_environment(struct tx *tx, const struct writer *writer, const struct agent *row,
+			     const json_t *body, struct error *err)
+{
+	if (!json_object_get(body, "defaultEnvironmentId") && !json_object_get(body, "adapterType"))
+		return 0;
+	return selection_guard_tx(tx, writer, row->company_id, row->default_environment_id,
+				  drivers_for_adapter(writer, row->adapter_type), err);
+}
+
+struct agent_writing {
+	const struct writer *writer;
+	const char *id; /* NULL: `row` is to be made */
+	const json_t *body;
+	int64_t now;
+	struct agent row;
 };
 
-static int insert_agent(struct tx *tx, void *arg, struct error *err)
+static int store_agent(struct tx *tx, const struct agent *row, const struct sql *update,
+		       struct error *err)
 {
-	const struct agent_creation *creation = arg;
-	const struct agent *row = creation->row;
-	_cleanup_json_ json_t *details = json_object();
 	_cleanup_free_ char *adapter_config = json_text(row->adapter_config);
 	_cleanup_free_ char *runtime_config = json_text(row->runtime_config);
 	_cleanup_free_ char *permissions = json_text(row->permissions);
+	const char *status = agent_status_name(row->status);
 
-	if (company_exists_tx(tx, row->company_id, err) < 0 ||
-	    environment_reference_check_tx(tx, row->default_environment_id, row->company_id, err) <
-		    0)
-		return -1;
-	if (tx_exec(tx, &AGENT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		    B_TEXT(row->name), B_TEXT(row->adapter_type), B_TEXT(adapter_config),
-		    B_TEXT(runtime_config), B_TEXT(permissions), B_ID(row->default_environment_id),
-		    B_INT(row->created_at)) < 0)
-		return -1;
-	json_put_str(details, "name", row->name);
-	json_put_str(details, "adapterType", row->adapter_type);
-	return activity_write_tx(tx, row->created_at,
-				 &(struct activity){ .company_id = row->company_id,
-						     .actor = creation->actor,
-						     .action = "agent.created",
+	if (update)
+		return tx_exec(tx, update, err, B_TEXT(row->id), B_TEXT(row->name),
+			       B_TEXT(row->adapter_type), B_TEXT(adapter_config),
+			       B_TEXT(runtime_config), B_TEXT(permissions),
+			       B_ID(row->default_environment_id), B_TEXT(row->role),
+			       B_TEXT(row->title), B_TEXT(status), B_INT(row->updated_at)) < 0
+			       ? -1
+			       : 0;
+	return tx_exec(tx, &AGENT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
+		       B_TEXT(row->name), B_TEXT(row->adapter_type), B_TEXT(adapter_config),
+		       B_TEXT(runtime_config), B_TEXT(permissions),
+		       B_ID(row->default_environment_id), B_TEXT(row->role), B_TEXT(row->title),
+		       B_TEXT(status), B_INT(row->created_at)) < 0
+		       ? -1
+		       : 0;
+}
+
+static int note(struct tx *tx, const struct agent_writing *w, const char *action, json_t *details,
+		struct error *err)
+{
+	return activity_write_tx(tx, w->now,
+				 &(struct activity){ .company_id = w->row.company_id,
+						     .actor = w->writer->actor,
+						     .action = action,
 						     .entity_type = "agent",
-						     .entity_id = row->id,
+						     .entity_id = w->row.id,
 						     .details = details },
 				 err);
 }
 
-int agent_create(struct db *db, struct clock *clock, const struct actor *actor,
-		 const char *company_id, const json_t *body, struct agent *out, struct error *err)
+static int insert_agent(struct tx *tx, void *arg, struct error *err)
 {
-	_cleanup_(agent_clear) struct agent row = { 0 };
-	struct agent_creation creation = { actor, &row };
-	const char *adapter_type = json_str_nonblank(body, "adapterType");
+	struct agent_writing *w = arg;
+	_cleanup_json_ json_t *details = json_object();
 
-	row.name = name_trimmed("An agent's name", json_str(body, "name"), NAME_MAX_BYTES, err);
-	if (!row.name)
+	if (company_exists_tx(tx, w->row.company_id, err) < 0 ||
+	    check_environment(tx, w->writer, &w->row, w->body, err) < 0 ||
+	    store_agent(tx, &w->row, NULL, err) < 0)
 		return -1;
-	id_new(row.id);
-	id_copy(row.company_id, company_id);
-	id_copy(row.default_environment_id, json_str(body, "defaultEnvironmentId"));
-	row.adapter_type = xstrdup(adapter_type ? adapter_type : "process");
-	row.adapter_config = object_or_empty(body, "adapterConfig");
-	row.runtime_config = object_or_empty(body, "runtimeConfig");
-	row.permissions = object_or_empty(body, "permissions");
-	row.created_at = row.updated_at = clock_now(clock);
-	if (DB_WRITE(db, "agent.create", insert_agent, &creation, err) < 0)
+	json_put_str(details, "name", w->row.name);
+	json_put_str(details, "adapterType", w->row.adapter_type);
+	return note(tx, w, "agent.created", details, err);
+}
+
+static json_t *first_permissions(const struct agent *row)
+{
+	json_t *permissions = json_object();
+
+	if (streq(row->role, CEO))
+		json_put_bool(permissions, "canCreateAgents", true);
+	return permissions;
+}
+
+int agent_create(const struct writer *writer, const char *company_id, const json_t *body,
+		 struct agent *out, struct error *err)
+{
+	struct agent_writing w = { .writer = writer,
+				   .body = body,
+				   .now = clock_now(writer->clock) };
+	struct agent *row = &w.row;
+	int r;
+
+	new_record_id(writer, row->id);
+	id_copy(row->company_id, company_id);
+	row->adapter_type = xstrdup("process");
+	row->role = xstrdup("general");
+	row->status = AGENT_STATUS_IDLE;
+	row->adapter_config = json_object();
+	row->runtime_config = json_object();
+	row->created_at = row->updated_at = w.now;
+	r = apply_body(row, body, err);
+	if (!row->permissions)
+		row->permissions = first_permissions(row);
+	if (r == 0)
+		r = DB_WRITE(writer->db, "agent.create", insert_agent, &w, err);
+	if (r == 0)
+		hand_over(out, w.row);
+	agent_clear(row);
+	return r;
+}
+
+static int update_agent(struct tx *tx, void *arg, struct error *err)
+{
+	struct agent_writing *w = arg;
+	_cleanup_json_ json_t *details = changed_fields(w->body);
+
+	agent_clear(&w->row);
+	if (agent_get_tx(tx, w->id, &w->row, err) < 0 || apply_body(&w->row, w->body, err) < 0 ||
+	    check_environment(tx, w->writer, &w->row, w->body, err) < 0)
 		return -1;
-	hand_over(out, row);
-	return 0;
+	w->row.updated_at = w->now;
+	if (store_agent(tx, &w->row, &AGENT_UPDATE, err) < 0)
+		return -1;
+	if (json_str(w->body, "status"))
+		json_put_str(details, "status", agent_status_name(w->row.status));
+	return note(tx, w, "agent.updated", details, err);
+}
+
+int agent_update(const struct writer *writer, const char *id, const json_t *body, struct agent *out,
+		 struct error *err)
+{
+	struct agent_writing w = {
+		.writer = writer, .id = id, .body = body, .now = clock_now(writer->clock)
+	};
+	int r = DB_WRITE(writer->db, "agent.update", update_agent, &w, err);
+
+	if (r == 0)
+		hand_over(out, w.row);
+	agent_clear(&w.row);
+	return r;
+}
+
+static int delete_agent(struct tx *tx, void *arg, struct error *err)
+{
+	struct agent_writing *w = arg;
+	_cleanup_json_ json_t *details = json_object();
+
+	agent_clear(&w->row);
+	if (agent_get_tx(tx, w->id, &w->row, err) < 0 ||
+	    unused_check_tx(tx, &AGENT_USERS, "The agent", w->id, w->row.company_id, err) < 0 ||
+	    tx_exec(tx, &AGENT_DELETE_GRANTS, err, B_TEXT(w->id)) < 0 ||
+	    tx_exec(tx, &AGENT_DELETE_MEMBERSHIP, err, B_TEXT(w->id)) < 0 ||
+	    tx_exec(tx, &AGENT_DELETE, err, B_TEXT(w->id)) < 0)
+		return -1;
+	json_put_str(details, "name", w->row.name);
+	return note(tx, w, "agent.deleted", details, err);
+}
+
+int agent_delete(const struct writer *writer, const char *id, struct agent *removed,
+		 struct error *err)
+{
+	struct agent_writing w = { .writer = writer, .id = id, .now = clock_now(writer->clock) };
+	int r = DB_WRITE(writer->db, "agent.delete", delete_agent, &w, err);
+
+	if (r == 0)
+		hand_over(removed, w.row);
+	agent_clear(&w.row);
+	return r;
 }

@@ -72,3 +72,8 @@ int environment_update(struct db *db, struct clock *clock, const struct actor *a
  */
 int environment_delete(struct db *db, struct clock *clock, const struct actor *actor,
 		       const char *id, struct environment *removed, struct error *err);
+/*
+ * What deleting would meet: {environmentId, canDelete, deleteBlockedReasons, the counts above,
+ * selectedBy: as selection_report_tx has it}. NULL on error.
+ */
+json_t *environment_usage(struct db *db, const char *id, struct error *err);

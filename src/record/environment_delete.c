@@ -68,20 +68,71 @@ static int refuse(const struct environment *row, const int64_t *counts, json_t *
 	return -1;
 }
 
-static int check_unused(struct tx *tx, const struct environment *row, struct error *err)
+static json_t *reasons_against(const struct environment *row, const int64_t *counts)
 {
-	int64_t counts[ARRAY_SIZE(BLOCKERS)];
-	_cleanup_json_ json_t *reasons = json_array();
+	json_t *reasons = json_array();
 
-	if (read_blockers(tx, row, counts, err) < 0)
-		return -1;
 	if (row->driver == DRIVER_LOCAL)
 		json_array_append_new(reasons, json_string("local_environment"));
 	for (size_t i = 0; i < ARRAY_SIZE(BLOCKERS); i++) {
 		if (counts[i] > 0)
 			json_array_append_new(reasons, json_string(BLOCKERS[i].reason));
 	}
+	return reasons;
+}
+
+static int check_unused(struct tx *tx, const struct environment *row, struct error *err)
+{
+	int64_t counts[ARRAY_SIZE(BLOCKERS)];
+	_cleanup_json_ json_t *reasons = NULL;
+
+	if (read_blockers(tx, row, counts, err) < 0)
+		return -1;
+	reasons = reasons_against(row, counts);
 	return json_array_size(reasons) ? refuse(row, counts, reasons, err) : 0;
+}
+
+struct usage_question {
+	const char *id;
+	json_t *answer;
+};
+
+static int read_usage(struct tx *tx, void *arg, struct error *err)
+{
+	struct usage_question *question = arg;
+	_cleanup_environment_ struct environment row = { 0 };
+	int64_t counts[ARRAY_SIZE(BLOCKERS)];
+	_cleanup_json_ json_t *reasons = NULL;
+	json_t *choices;
+
+	json_decref(question->answer);
+	question->answer = NULL;
+	if (environment_get_tx(tx, question->id, &row, err) < 0 ||
+	    read_blockers(tx, &row, counts, err) < 0)
+		return -1;
+	choices = selection_report_tx(tx, row.company_id, row.id, err);
+	if (!choices)
+		return -1;
+	reasons = reasons_against(&row, counts);
+	question->answer = json_object();
+	json_put_str(question->answer, "environmentId", row.id);
+	json_put_bool(question->answer, "canDelete", json_array_size(reasons) == 0);
+	json_put_ref(question->answer, "deleteBlockedReasons", reasons);
+	for (size_t i = 0; i < ARRAY_SIZE(BLOCKERS); i++)
+		json_put_int(question->answer, BLOCKERS[i].key, counts[i]);
+	json_put_new(question->answer, "selectedBy", choices);
+	return 0;
+}
+
+json_t *environment_usage(struct db *db, const char *id, struct error *err)
+{
+	struct usage_question question = { .id = id };
+
+	if (db_read(db, read_usage, &question, err) < 0) {
+		json_decref(question.answer);
+		return NULL;
+	}
+	return question.answer;
 }
 
 static json_t *delete_details(const struct environment *row, const struct selection_counts *counts)

@@ -2,23 +2,52 @@
 
 #include "base/text.h"
 #include "record/activity.h"
-#include "record/kinds.h"
 #include "record/row.h"
+#include "record/selection.h"
+#include "record/workspace.h"
 
 #define TITLE_MAX_BYTES 1000
+#define DESCRIPTION_MAX_BYTES 100000
 #define ISSUE_COLUMNS                                                                              \
-	"id, company_id, project_id, assignee_agent_id, title, status, execution_workspace_id,"    \
+	"id, company_id, project_id, assignee_agent_id, title, description, status, priority,"     \
+	" issue_number, identifier, execution_run_id, checkout_run_id, execution_workspace_id,"    \
 	" execution_workspace_preference, execution_workspace_settings, created_at, updated_at"
+#define CREATED_AT 15
 
 SQL(ISSUE_GET, "SELECT " ISSUE_COLUMNS " FROM issues WHERE id = $1");
 SQL(ISSUE_LIST, "SELECT " ISSUE_COLUMNS " FROM issues WHERE company_id = $1"
-		" ORDER BY created_at, id LIMIT 1000");
+		" AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+		" AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+		" AND (CAST($6 AS TEXT) IS NULL OR priority = $6)"
+		" AND (CAST($7 AS TEXT) IS NULL OR project_id = $7)"
+		" AND (CAST($8 AS TEXT) IS NULL OR assignee_agent_id = $8)"
+		" ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
 SQL(ISSUE_INSERT, "INSERT INTO issues (" ISSUE_COLUMNS ")"
-		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)");
+		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL, NULL, $11, $12, $13,"
+		  " $14, $14)");
+SQL(ISSUE_UPDATE, "UPDATE issues SET project_id = $2, assignee_agent_id = $3, title = $4,"
+		  " description = $5, status = $6, priority = $7, execution_workspace_id = $8,"
+		  " execution_workspace_preference = $9, execution_workspace_settings = $10,"
+		  " updated_at = $11 WHERE id = $1");
+SQL(ISSUE_NEXT_NUMBER, "UPDATE companies SET issue_counter = issue_counter + 1 WHERE id = $1"
+		       " RETURNING issue_counter, issue_prefix");
 SQL(ISSUE_PROJECT_OF_COMPANY, "SELECT 1 FROM projects WHERE id = $1 AND company_id = $2");
 SQL(ISSUE_AGENT_OF_COMPANY, "SELECT 1 FROM agents WHERE id = $1 AND company_id = $2");
 SQL(ISSUE_WORKSPACE_OF_COMPANY,
     "SELECT 1 FROM execution_workspaces WHERE id = $1 AND company_id = $2");
+SQL(ISSUE_RUN_OF_COMPANY, "SELECT 1 FROM runs WHERE id = $1 AND company_id = $2");
+SQL(ISSUE_RUN_UNFINISHED, "SELECT 1 FROM runs WHERE id = $1 AND " RUNS_UNFINISHED);
+SQL(ISSUE_USERS,
+    "SELECT (SELECT COUNT(*) FROM runs WHERE issue_id = $1 AND company_id = $2"
+    " AND " RUNS_UNFINISHED "),"
+    " (SELECT COUNT(*) FROM leases WHERE issue_id = $1 AND company_id = $2 AND " LEASES_OPEN ")");
+SQL(ISSUE_DELETE, "DELETE FROM issues WHERE id = $1");
+SQL(ISSUE_BEGIN_RUN, "UPDATE issues SET execution_run_id = $1, updated_at = $2"
+		     " WHERE id = (SELECT issue_id FROM runs WHERE id = $1)");
+SQL(ISSUE_END_RUN, "UPDATE issues SET execution_run_id = NULL, updated_at = $2"
+		   " WHERE id = (SELECT issue_id FROM runs WHERE id = $1)"
+		   " AND execution_run_id = $1");
+SQL(ISSUE_CHECK_OUT, "UPDATE issues SET checkout_run_id = $2, updated_at = $3 WHERE id = $1");
 
 static const struct field SETTINGS_FIELDS[] = {
 	{ .name = "mode",
@@ -34,42 +63,56 @@ static const struct field SETTINGS_FIELDS[] = {
 	{ 0 },
 };
 
+#define TITLE                                                                                      \
+	.name = "title", .type = FIELD_STRING, .min = 1, .max = TITLE_MAX_BYTES,                   \
+	.summary = "The task in one line"
+#define OTHER_FIELDS                                                                               \
+	{ .name = "description",                                                                   \
+	  .type = FIELD_STRING,                                                                    \
+	  .flags = FIELD_NULLABLE,                                                                 \
+	  .max = DESCRIPTION_MAX_BYTES,                                                            \
+	  .summary = "The task in full" },                                                         \
+		{ .name = "status",                                                                \
+		  .type = FIELD_STRING,                                                            \
+		  .one_of = issue_status_names,                                                    \
+		  .summary = "`backlog` unless given" },                                           \
+		{ .name = "priority",                                                              \
+		  .type = FIELD_STRING,                                                            \
+		  .one_of = issue_priority_names,                                                  \
+		  .summary = "`medium` unless given" },                                            \
+		{ .name = "projectId", .type = FIELD_UUID, .flags = FIELD_NULLABLE },              \
+		{ .name = "assigneeAgentId", .type = FIELD_UUID, .flags = FIELD_NULLABLE },        \
+		{ .name = "executionWorkspaceId",                                                  \
+		  .type = FIELD_UUID,                                                              \
+		  .flags = FIELD_NULLABLE,                                                         \
+		  .summary = "The workspace linked to it" },                                       \
+		{ .name = "executionWorkspacePreference",                                          \
+		  .type = FIELD_STRING,                                                            \
+		  .flags = FIELD_NULLABLE,                                                         \
+		  .one_of = issue_workspace_mode_names,                                            \
+		  .summary = "`reuse_existing` works in the linked workspace" },                   \
+	{                                                                                          \
+		.name = "executionWorkspaceSettings", .type = FIELD_OBJECT,                        \
+		.flags = FIELD_NULLABLE, .fields = SETTINGS_FIELDS,                                \
+		.summary = "Choices for its runs"                                                  \
+	}
+
 const struct field ISSUE_FIELDS[] = {
-	{ .name = "title",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_REQUIRED | FIELD_NONBLANK,
-	  .min = 1,
-	  .max = TITLE_MAX_BYTES,
-	  .summary = "The task in one line" },
-	{ .name = "status",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_NONBLANK,
-	  .min = 1,
-	  .max = 50,
-	  .summary = "`open` unless given" },
-	{ .name = "projectId", .type = FIELD_UUID, .flags = FIELD_NULLABLE },
-	{ .name = "assigneeAgentId", .type = FIELD_UUID, .flags = FIELD_NULLABLE },
-	{ .name = "executionWorkspaceId",
-	  .type = FIELD_UUID,
-	  .flags = FIELD_NULLABLE,
-	  .summary = "The workspace linked to it" },
-	{ .name = "executionWorkspacePreference",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_NULLABLE,
-	  .one_of = issue_workspace_mode_names,
-	  .summary = "`reuse_existing` works in the linked workspace" },
-	{ .name = "executionWorkspaceSettings",
-	  .type = FIELD_OBJECT,
-	  .flags = FIELD_NULLABLE,
-	  .fields = SETTINGS_FIELDS,
-	  .summary = "Choices for its runs" },
+	{ TITLE, .flags = FIELD_REQUIRED | FIELD_NONBLANK },
+	OTHER_FIELDS,
+	{ 0 },
+};
+const struct field ISSUE_PATCH_FIELDS[] = {
+	{ TITLE, .flags = FIELD_NONBLANK },
+	OTHER_FIELDS,
 	{ 0 },
 };
 
 void issue_clear(struct issue *issue)
 {
 	free(issue->title);
-	free(issue->status);
+	free(issue->description);
+	free(issue->identifier);
 	free(issue->execution_workspace_preference);
 	json_decref(issue->execution_workspace_settings);
 	*issue = (struct issue){ 0 };
@@ -83,8 +126,14 @@ json_t *issue_json(const struct issue *issue)
 	json_put_str(o, "companyId", issue->company_id);
 	json_put_id(o, "projectId", issue->project_id);
 	json_put_id(o, "assigneeAgentId", issue->assignee_agent_id);
+	json_put_str(o, "identifier", issue->identifier);
+	json_put_int(o, "issueNumber", issue->number);
 	json_put_str(o, "title", issue->title);
-	json_put_str(o, "status", issue->status);
+	json_put_str(o, "description", issue->description);
+	json_put_str(o, "status", issue_status_name(issue->status));
+	json_put_str(o, "priority", issue_priority_name(issue->priority));
+	json_put_id(o, "executionRunId", issue->execution_run_id);
+	json_put_id(o, "checkoutRunId", issue->checkout_run_id);
 	json_put_id(o, "executionWorkspaceId", issue->execution_workspace_id);
 	json_put_str(o, "executionWorkspacePreference", issue->execution_workspace_preference);
 	json_put_ref(o, "executionWorkspaceSettings", issue->execution_workspace_settings);
@@ -102,14 +151,22 @@ static int issue_read(struct cursor *c, struct issue *out, struct error *err)
 	id_copy(row.project_id, col_text(c, 2));
 	id_copy(row.assignee_agent_id, col_text(c, 3));
 	row.title = xstrdup(col_text(c, 4));
-	row.status = xstrdup(col_text(c, 5));
-	id_copy(row.execution_workspace_id, col_text(c, 6));
-	row.execution_workspace_preference = xstrdup(col_text(c, 7));
-	if (col_json(c, 8, "execution workspace settings", &row.execution_workspace_settings, err) <
-	    0)
+	row.description = xstrdup(col_text(c, 5));
+	if (!issue_status_parse(col_text(c, 6), &row.status))
+		return unexpected_value(err, "issue status", col_text(c, 6));
+	if (!issue_priority_parse(col_text(c, 7), &row.priority))
+		return unexpected_value(err, "issue priority", col_text(c, 7));
+	row.number = col_int(c, 8);
+	row.identifier = xstrdup(col_text(c, 9));
+	id_copy(row.execution_run_id, col_text(c, 10));
+	id_copy(row.checkout_run_id, col_text(c, 11));
+	id_copy(row.execution_workspace_id, col_text(c, 12));
+	row.execution_workspace_preference = xstrdup(col_text(c, 13));
+	if (col_json(c, 14, "execution workspace settings", &row.execution_workspace_settings,
+		     err) < 0)
 		return -1;
-	row.created_at = col_int(c, 9);
-	row.updated_at = col_int(c, 10);
+	row.created_at = col_int(c, CREATED_AT);
+	row.updated_at = col_int(c, CREATED_AT + 1);
 	hand_over(out, row);
 	return 0;
 }
@@ -121,81 +178,385 @@ int issue_get(struct db *db, const char *id, struct issue *out, struct error *er
 	return row_get(db, &ISSUE, &ISSUE_GET, out, err, B_TEXT(id));
 }
 
-json_t *issue_list(struct db *db, const char *company_id, struct error *err)
+int issue_get_tx(struct tx *tx, const char *id, struct issue *out, struct error *err)
 {
-	return row_list(db, &ISSUE, &ISSUE_LIST, err, B_TEXT(company_id));
+	return row_get_tx(tx, &ISSUE, &ISSUE_GET, out, err, B_TEXT(id));
 }
 
-struct issue_creation {
-	const struct actor *actor;
-	const struct issue *row;
+json_t *issue_list(struct db *db, struct list_query *query, struct error *err)
+{
+	return row_page(db, &ISSUE, &ISSUE_LIST, CREATED_AT, query, err, B_TEXT(query->status),
+			B_TEXT(query->priority), B_TEXT(query->project_id),
+			B_TEXT(query->assignee_id));
+}
+
+static int apply_body(struct issue *row, const json_t *body, struct error *err)
+{
+	if (patch_name(&row->title, "An issue's title", body, "title", TITLE_MAX_BYTES, err) < 0)
+		return -1;
+	patch_text(&row->description, body, "description");
+	issue_status_parse(json_str(body, "status"), &row->status);
+	issue_priority_parse(json_str(body, "priority"), &row->priority);
+	patch_id(row->project_id, body, "projectId");
+	patch_id(row->assignee_agent_id, body, "assigneeAgentId");
+	patch_id(row->execution_workspace_id, body, "executionWorkspaceId");
+	patch_text(&row->execution_workspace_preference, body, "executionWorkspacePreference");
+	patch_object(&row->execution_workspace_settings, body, "executionWorkspaceSettings");
+	return 0;
+}
+
+struct issue_writing {
+	const struct writer *writer;
+	const char *id;     /* NULL: `row` is to be made */
+	const char *run_id; /* checking out */
+	const json_t *body;
+	int64_t now;
+	struct issue row;
 };
 
-static int check_references(struct tx *tx, const struct issue *row, struct error *err)
+/* Of what the body names: what was there before has been looked at when it was put there. */
+static int check_references(struct tx *tx, const struct issue_writing *w, struct error *err)
 {
-	const char *company = row->company_id;
+	const json_t *body = w->body;
+	const char *company = w->row.company_id;
 
-	if (company_exists_tx(tx, company, err) < 0 ||
-	    reference_check_tx(tx, &ISSUE_PROJECT_OF_COMPANY, "Project", row->project_id, company,
-			       err) < 0 ||
-	    reference_check_tx(tx, &ISSUE_AGENT_OF_COMPANY, "Agent", row->assignee_agent_id,
-			       company, err) < 0 ||
+	if (reference_check_tx(tx, &ISSUE_PROJECT_OF_COMPANY, "Project",
+			       json_str(body, "projectId"), company, err) < 0 ||
+	    reference_check_tx(tx, &ISSUE_AGENT_OF_COMPANY, "Agent",
+			       json_str(body, "assigneeAgentId"), company, err) < 0 ||
 	    reference_check_tx(tx, &ISSUE_WORKSPACE_OF_COMPANY, "Execution workspace",
-			       row->execution_workspace_id, company, err) < 0)
+			       json_str(body, "executionWorkspaceId"), company, err) < 0)
 		return -1;
-	return environment_reference_check_tx(
-		tx, json_str(row->execution_workspace_settings, "environmentId"), company, err);
+	return selection_guard_tx(
+		tx, w->writer, company,
+		json_str(json_object_at(body, "executionWorkspaceSettings"), "environmentId"),
+		DRIVERS_FOR_WORK, err);
 }
 
-static int insert_issue(struct tx *tx, void *arg, struct error *err)
-{
-	const struct issue_creation *creation = arg;
-	const struct issue *row = creation->row;
-	_cleanup_json_ json_t *details = json_object();
-	_cleanup_free_ char *settings = json_column(row->execution_workspace_settings);
+/* ---- taking over the assignee's environment (spec 01 E.8) ---- */
 
-	if (check_references(tx, row, err) < 0)
+static bool chooses_environment(const json_t *settings)
+{
+	return json_object_get(settings, "environmentId") != NULL;
+}
+
+static int project_chooses(struct tx *tx, const struct issue *row, bool *chooses, struct error *err)
+{
+	_cleanup_(project_clear) struct project project = { 0 };
+
+	*chooses = false;
+	if (!id_is_set(row->project_id))
+		return 0;
+	if (project_get_tx(tx, row->project_id, &project, err) < 0)
 		return -1;
-	if (tx_exec(tx, &ISSUE_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		    B_ID(row->project_id), B_ID(row->assignee_agent_id), B_TEXT(row->title),
-		    B_TEXT(row->status), B_ID(row->execution_workspace_id),
-		    B_TEXT(row->execution_workspace_preference), B_TEXT(settings),
-		    B_INT(row->created_at)) < 0)
+	*chooses = chooses_environment(project.execution_workspace_policy);
+	return 0;
+}
+
+/* "" when there is no agent, or it has none. */
+static int default_of_agent(struct tx *tx, const char *agent_id, char out[ID_SIZE],
+			    struct error *err)
+{
+	_cleanup_(agent_clear) struct agent agent = { 0 };
+
+	out[0] = '\0';
+	if (!id_is_set(agent_id))
+		return 0;
+	if (agent_get_tx(tx, agent_id, &agent, err) < 0)
 		return -1;
-	json_put_str(details, "title", row->title);
-	json_put_str(details, "status", row->status);
-	return activity_write_tx(tx, row->created_at,
-				 &(struct activity){ .company_id = row->company_id,
-						     .actor = creation->actor,
-						     .action = "issue.created",
+	id_copy(out, agent.default_environment_id);
+	return 0;
+}
+
+/* `taken_over` is what the assignee before had, or "". */
+static int take_over_environment(struct tx *tx, struct issue *row, const char *taken_over,
+				 struct error *err)
+{
+	const char *present = json_str(row->execution_workspace_settings, "environmentId");
+	bool by_project;
+	char wanted[ID_SIZE];
+
+	if (chooses_environment(row->execution_workspace_settings) &&
+	    !(present && id_is_set(taken_over) && streq(present, taken_over)))
+		return 0;
+	if (project_chooses(tx, row, &by_project, err) < 0 ||
+	    default_of_agent(tx, row->assignee_agent_id, wanted, err) < 0)
+		return -1;
+	if (by_project)
+		return 0;
+	if (!id_is_set(wanted)) {
+		json_object_del(row->execution_workspace_settings, "environmentId");
+		return 0;
+	}
+	if (!row->execution_workspace_settings)
+		row->execution_workspace_settings = json_object();
+	json_put_str(row->execution_workspace_settings, "environmentId", wanted);
+	return 0;
+}
+
+static int reassign(struct tx *tx, struct issue_writing *w, const char *before, struct error *err)
+{
+	char taken_over[ID_SIZE];
+
+	if (streq(before, w->row.assignee_agent_id) ||
+	    chooses_environment(json_object_at(w->body, "executionWorkspaceSettings")))
+		return 0;
+	if (default_of_agent(tx, before, taken_over, err) < 0)
+		return -1;
+	return take_over_environment(tx, &w->row, taken_over, err);
+}
+
+/* ---- a workspace that is reused follows the settings of its issue ---- */
+
+static int sync_workspace(struct tx *tx, const struct issue_writing *w, struct error *err)
+{
+	const struct issue *row = &w->row;
+	const json_t *settings = row->execution_workspace_settings;
+	const json_t *strategy = json_object_at(settings, "workspaceStrategy");
+	_cleanup_json_ json_t *patch = NULL;
+
+	if (!json_object_get(w->body, "executionWorkspaceSettings") ||
+	    !id_is_set(row->execution_workspace_id) ||
+	    !str_equal(row->execution_workspace_preference, "reuse_existing"))
+		return 0;
+	patch = json_object();
+	json_put_ref(patch, "environmentId", json_object_get(settings, "environmentId"));
+	json_put_ref(patch, "provisionCommand", json_object_get(strategy, "provisionCommand"));
+	json_put_ref(patch, "teardownCommand", json_object_get(strategy, "teardownCommand"));
+	json_put_ref(patch, "workspaceRuntime", json_object_get(settings, "workspaceRuntime"));
+	return workspace_config_patch_tx(tx, w->now, row->execution_workspace_id, patch, err);
+}
+
+/* ---- writing ---- */
+
+static int note(struct tx *tx, const struct issue_writing *w, const char *action, json_t *details,
+		struct error *err)
+{
+	json_put_str(details, "identifier", w->row.identifier);
+	return activity_write_tx(tx, w->now,
+				 &(struct activity){ .company_id = w->row.company_id,
+						     .actor = w->writer->actor,
+						     .action = action,
 						     .entity_type = "issue",
-						     .entity_id = row->id,
+						     .entity_id = w->row.id,
 						     .details = details },
 				 err);
 }
 
-int issue_create(struct db *db, struct clock *clock, const struct actor *actor,
-		 const char *company_id, const json_t *body, struct issue *out, struct error *err)
+/* The company's row is written, so two issues made at once do not get the same number. */
+static int next_number(struct tx *tx, struct issue *row, struct error *err)
 {
-	_cleanup_(issue_clear) struct issue row = { 0 };
-	struct issue_creation creation = { actor, &row };
-	const char *status = json_str_nonblank(body, "status");
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r;
 
-	row.title = name_trimmed("An issue's title", json_str(body, "title"), TITLE_MAX_BYTES, err);
-	if (!row.title)
+	if (tx_query(tx, &c, &ISSUE_NEXT_NUMBER, err, B_TEXT(row->company_id)) < 0)
 		return -1;
-	id_new(row.id);
-	id_copy(row.company_id, company_id);
-	id_copy(row.project_id, json_str(body, "projectId"));
-	id_copy(row.assignee_agent_id, json_str(body, "assigneeAgentId"));
-	id_copy(row.execution_workspace_id, json_str(body, "executionWorkspaceId"));
-	row.status = xstrdup(status ? status : "open");
-	row.execution_workspace_preference =
-		xstrdup(json_str(body, "executionWorkspacePreference"));
-	row.execution_workspace_settings = object_or_null(body, "executionWorkspaceSettings");
-	row.created_at = row.updated_at = clock_now(clock);
-	if (DB_WRITE(db, "issue.create", insert_issue, &creation, err) < 0)
+	r = cursor_next(&c, err);
+	if (r < 0)
 		return -1;
-	hand_over(out, row);
+	if (r == 0)
+		return error_set(err, ERR_NOT_FOUND, "Company not found");
+	row->number = col_int(&c, 0);
+	free(row->identifier);
+	row->identifier = xasprintf("%s-%lld", col_text(&c, 1), (long long)row->number);
 	return 0;
+}
+
+static int insert_row(struct tx *tx, const struct issue *row, struct error *err)
+{
+	_cleanup_free_ char *settings = json_column(row->execution_workspace_settings);
+
+	return tx_exec(tx, &ISSUE_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
+		       B_ID(row->project_id), B_ID(row->assignee_agent_id), B_TEXT(row->title),
+		       B_TEXT(row->description), B_TEXT(issue_status_name(row->status)),
+		       B_TEXT(issue_priority_name(row->priority)), B_INT(row->number),
+		       B_TEXT(row->identifier), B_ID(row->execution_workspace_id),
+		       B_TEXT(row->execution_workspace_preference), B_TEXT(settings),
+		       B_INT(row->created_at)) < 0
+		       ? -1
+		       : 0;
+}
+
+static int insert_issue(struct tx *tx, void *arg, struct error *err)
+{
+	struct issue_writing *w = arg;
+	struct issue *row = &w->row;
+	_cleanup_json_ json_t *details = json_object();
+
+	/* This may run twice: what it adds to the settings is taken back first. */
+	patch_object(&row->execution_workspace_settings, w->body, "executionWorkspaceSettings");
+	if (!json_object_get(w->body, "executionWorkspaceSettings")) {
+		json_decref(row->execution_workspace_settings);
+		row->execution_workspace_settings = NULL;
+	}
+	if (company_exists_tx(tx, row->company_id, err) < 0 || check_references(tx, w, err) < 0)
+		return -1;
+	if (id_is_set(row->assignee_agent_id) && take_over_environment(tx, row, "", err) < 0)
+		return -1;
+	if (next_number(tx, row, err) < 0 || insert_row(tx, row, err) < 0)
+		return -1;
+	json_put_str(details, "title", row->title);
+	json_put_str(details, "status", issue_status_name(row->status));
+	return note(tx, w, "issue.created", details, err);
+}
+
+int issue_create(const struct writer *writer, const char *company_id, const json_t *body,
+		 struct issue *out, struct error *err)
+{
+	struct issue_writing w = { .writer = writer,
+				   .body = body,
+				   .now = clock_now(writer->clock) };
+	int r;
+
+	new_record_id(writer, w.row.id);
+	id_copy(w.row.company_id, company_id);
+	w.row.priority = ISSUE_PRIORITY_MEDIUM;
+	w.row.created_at = w.row.updated_at = w.now;
+	r = apply_body(&w.row, body, err);
+	if (r == 0)
+		r = DB_WRITE(writer->db, "issue.create", insert_issue, &w, err);
+	if (r == 0)
+		hand_over(out, w.row);
+	issue_clear(&w.row);
+	return r;
+}
+
+static int update_row(struct tx *tx, const struct issue *row, struct error *err)
+{
+	_cleanup_free_ char *settings = json_column(row->execution_workspace_settings);
+
+	return tx_exec(tx, &ISSUE_UPDATE, err, B_TEXT(row->id), B_ID(row->project_id),
+		       B_ID(row->assignee_agent_id), B_TEXT(row->title), B_TEXT(row->description),
+		       B_TEXT(issue_status_name(row->status)),
+		       B_TEXT(issue_priority_name(row->priority)),
+		       B_ID(row->execution_workspace_id),
+		       B_TEXT(row->execution_workspace_preference), B_TEXT(settings),
+		       B_INT(row->updated_at)) < 0
+		       ? -1
+		       : 0;
+}
+
+static int update_issue(struct tx *tx, void *arg, struct error *err)
+{
+	struct issue_writing *w = arg;
+	struct issue *row = &w->row;
+	_cleanup_json_ json_t *details = changed_fields(w->body);
+	char assignee[ID_SIZE];
+
+	issue_clear(row);
+	if (issue_get_tx(tx, w->id, row, err) < 0)
+		return -1;
+	id_copy(assignee, row->assignee_agent_id);
+	if (apply_body(row, w->body, err) < 0 || check_references(tx, w, err) < 0 ||
+	    reassign(tx, w, assignee, err) < 0)
+		return -1;
+	row->updated_at = w->now;
+	if (update_row(tx, row, err) < 0 || sync_workspace(tx, w, err) < 0)
+		return -1;
+	if (json_str(w->body, "status"))
+		json_put_str(details, "status", issue_status_name(row->status));
+	return note(tx, w, "issue.updated", details, err);
+}
+
+int issue_update(const struct writer *writer, const char *id, const json_t *body, struct issue *out,
+		 struct error *err)
+{
+	struct issue_writing w = {
+		.writer = writer, .id = id, .body = body, .now = clock_now(writer->clock)
+	};
+	int r = DB_WRITE(writer->db, "issue.update", update_issue, &w, err);
+
+	if (r == 0)
+		hand_over(out, w.row);
+	issue_clear(&w.row);
+	return r;
+}
+
+static int delete_issue(struct tx *tx, void *arg, struct error *err)
+{
+	struct issue_writing *w = arg;
+	_cleanup_json_ json_t *details = json_object();
+
+	issue_clear(&w->row);
+	if (issue_get_tx(tx, w->id, &w->row, err) < 0 ||
+	    unused_check_tx(tx, &ISSUE_USERS, "The issue", w->id, w->row.company_id, err) < 0 ||
+	    tx_exec(tx, &ISSUE_DELETE, err, B_TEXT(w->id)) < 0)
+		return -1;
+	json_put_str(details, "title", w->row.title);
+	return note(tx, w, "issue.deleted", details, err);
+}
+
+int issue_delete(const struct writer *writer, const char *id, struct issue *removed,
+		 struct error *err)
+{
+	struct issue_writing w = { .writer = writer, .id = id, .now = clock_now(writer->clock) };
+	int r = DB_WRITE(writer->db, "issue.delete", delete_issue, &w, err);
+
+	if (r == 0)
+		hand_over(removed, w.row);
+	issue_clear(&w.row);
+	return r;
+}
+
+/* ---- which run works on it ---- */
+
+int issue_begin_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err)
+{
+	return tx_exec(tx, &ISSUE_BEGIN_RUN, err, B_TEXT(run_id), B_INT(now)) < 0 ? -1 : 0;
+}
+
+int issue_end_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err)
+{
+	return tx_exec(tx, &ISSUE_END_RUN, err, B_TEXT(run_id), B_INT(now)) < 0 ? -1 : 0;
+}
+
+/* A run that ended without giving the issue back has it no more. */
+static int check_free(struct tx *tx, const struct issue_writing *w, struct error *err)
+{
+	const char *holder = w->row.checkout_run_id;
+	int going;
+
+	if (!id_is_set(holder) || streq(holder, w->run_id))
+		return 0;
+	going = row_exists_tx(tx, &ISSUE_RUN_UNFINISHED, err, B_TEXT(holder));
+	if (going > 0)
+		return error_set(err, ERR_CONFLICT, "issue %s is checked out by run %s",
+				 w->row.identifier, holder);
+	return going;
+}
+
+static int check_out(struct tx *tx, void *arg, struct error *err)
+{
+	struct issue_writing *w = arg;
+	struct issue *row = &w->row;
+	bool taking = id_is_set(w->run_id);
+	_cleanup_json_ json_t *details = json_object();
+
+	issue_clear(row);
+	if (issue_get_tx(tx, w->id, row, err) < 0 ||
+	    reference_check_tx(tx, &ISSUE_RUN_OF_COMPANY, "Run", w->run_id, row->company_id, err) <
+		    0)
+		return -1;
+	if (taking && check_free(tx, w, err) < 0)
+		return -1;
+	if (tx_exec(tx, &ISSUE_CHECK_OUT, err, B_TEXT(row->id), B_ID(w->run_id), B_INT(w->now)) < 0)
+		return -1;
+	id_copy(row->checkout_run_id, w->run_id);
+	row->updated_at = w->now;
+	json_put_id(details, "checkoutRunId", row->checkout_run_id);
+	return note(tx, w, taking ? "issue.checked_out" : "issue.released", details, err);
+}
+
+int issue_check_out(const struct writer *writer, const char *id, const char *run_id,
+		    struct issue *out, struct error *err)
+{
+	struct issue_writing w = {
+		.writer = writer, .id = id, .run_id = run_id, .now = clock_now(writer->clock)
+	};
+	int r = DB_WRITE(writer->db, "issue.check_out", check_out, &w, err);
+
+	if (r == 0)
+		hand_over(out, w.row);
+	issue_clear(&w.row);
+	return r;
 }

@@ -104,6 +104,82 @@
 	X(DESIRED_STOPPED, "stopped")                                                              \
 	X(DESIRED_MANUAL, "manual")
 
+#define PRINCIPAL_KINDS(X)                                                                         \
+	X(PRINCIPAL_USER, "user")                                                                  \
+	X(PRINCIPAL_AGENT, "agent")
+
+#define MEMBER_ROLES(X)                                                                            \
+	X(ROLE_OWNER, "owner")                                                                     \
+	X(ROLE_ADMIN, "admin")                                                                     \
+	X(ROLE_OPERATOR, "operator")                                                               \
+	X(ROLE_VIEWER, "viewer")                                                                   \
+	X(ROLE_MEMBER, "member")
+
+#define MEMBER_STATUSES(X)                                                                         \
+	X(MEMBER_PENDING, "pending")                                                               \
+	X(MEMBER_ACTIVE, "active")                                                                 \
+	X(MEMBER_SUSPENDED, "suspended")                                                           \
+	X(MEMBER_ARCHIVED, "archived")
+
+/* At most as many as an unsigned has bits: a set of them is one (record/member.h). */
+#define PERMISSIONS(X)                                                                             \
+	X(PERMISSION_AGENTS_CREATE, "agents:create")                                               \
+	X(PERMISSION_ENVIRONMENTS_MANAGE, "environments:manage")                                   \
+	X(PERMISSION_USERS_INVITE, "users:invite")                                                 \
+	X(PERMISSION_USERS_MANAGE, "users:manage_permissions")                                     \
+	X(PERMISSION_TASKS_ASSIGN, "tasks:assign")                                                 \
+	X(PERMISSION_TASKS_ASSIGN_SCOPE, "tasks:assign_scope")                                     \
+	X(PERMISSION_TASKS_CHECKOUTS, "tasks:manage_active_checkouts")                             \
+	X(PERMISSION_JOINS_APPROVE, "joins:approve")
+
+#define COMPANY_STATUSES(X)                                                                        \
+	X(COMPANY_STATUS_ACTIVE, "active")                                                         \
+	X(COMPANY_STATUS_PAUSED, "paused")                                                         \
+	X(COMPANY_STATUS_ARCHIVED, "archived")
+
+#define AGENT_STATUSES(X)                                                                          \
+	X(AGENT_STATUS_ACTIVE, "active")                                                           \
+	X(AGENT_STATUS_PAUSED, "paused")                                                           \
+	X(AGENT_STATUS_IDLE, "idle")                                                               \
+	X(AGENT_STATUS_RUNNING, "running")                                                         \
+	X(AGENT_STATUS_ERROR, "error")                                                             \
+	X(AGENT_STATUS_PENDING_APPROVAL, "pending_approval")                                       \
+	X(AGENT_STATUS_TERMINATED, "terminated")
+
+#define PROJECT_STATUSES(X)                                                                        \
+	X(PROJECT_STATUS_BACKLOG, "backlog")                                                       \
+	X(PROJECT_STATUS_PLANNED, "planned")                                                       \
+	X(PROJECT_STATUS_IN_PROGRESS, "in_progress")                                               \
+	X(PROJECT_STATUS_COMPLETED, "completed")                                                   \
+	X(PROJECT_STATUS_CANCELLED, "cancelled")
+
+#define ISSUE_STATUSES(X)                                                                          \
+	X(ISSUE_STATUS_BACKLOG, "backlog")                                                         \
+	X(ISSUE_STATUS_TODO, "todo")                                                               \
+	X(ISSUE_STATUS_IN_PROGRESS, "in_progress")                                                 \
+	X(ISSUE_STATUS_IN_REVIEW, "in_review")                                                     \
+	X(ISSUE_STATUS_DONE, "done")                                                               \
+	X(ISSUE_STATUS_BLOCKED, "blocked")                                                         \
+	X(ISSUE_STATUS_CANCELLED, "cancelled")
+
+#define ISSUE_PRIORITIES(X)                                                                        \
+	X(ISSUE_PRIORITY_CRITICAL, "critical")                                                     \
+	X(ISSUE_PRIORITY_HIGH, "high")                                                             \
+	X(ISSUE_PRIORITY_MEDIUM, "medium")                                                         \
+	X(ISSUE_PRIORITY_LOW, "low")
+
+#define WORKSPACE_STRATEGIES(X)                                                                    \
+	X(STRATEGY_PROJECT_PRIMARY, "project_primary")                                             \
+	X(STRATEGY_GIT_WORKTREE, "git_worktree")                                                   \
+	X(STRATEGY_ADAPTER_MANAGED, "adapter_managed")                                             \
+	X(STRATEGY_CLOUD_SANDBOX, "cloud_sandbox")
+
+#define WORKSPACE_PROVIDERS(X)                                                                     \
+	X(WORKSPACE_LOCAL_FS, "local_fs")                                                          \
+	X(WORKSPACE_GIT_WORKTREE, "git_worktree")                                                  \
+	X(WORKSPACE_BY_ADAPTER, "adapter_managed")                                                 \
+	X(WORKSPACE_IN_CLOUD, "cloud_sandbox")
+
 #define KINDS(X)                                                                                   \
 	X(driver_kind, DRIVER_KINDS)                                                               \
 	X(environment_status, ENVIRONMENT_STATUSES)                                                \
@@ -118,7 +194,18 @@
 	X(workspace_status, WORKSPACE_STATUSES)                                                    \
 	X(issue_workspace_mode, ISSUE_WORKSPACE_MODES)                                             \
 	X(project_workspace_mode, PROJECT_WORKSPACE_MODES)                                         \
-	X(desired_state, DESIRED_STATES)
+	X(desired_state, DESIRED_STATES)                                                           \
+	X(company_status, COMPANY_STATUSES)                                                        \
+	X(agent_status, AGENT_STATUSES)                                                            \
+	X(project_status, PROJECT_STATUSES)                                                        \
+	X(issue_status, ISSUE_STATUSES)                                                            \
+	X(issue_priority, ISSUE_PRIORITIES)                                                        \
+	X(workspace_strategy, WORKSPACE_STRATEGIES)                                                \
+	X(workspace_provider, WORKSPACE_PROVIDERS)                                                 \
+	X(principal_kind, PRINCIPAL_KINDS)                                                         \
+	X(member_role, MEMBER_ROLES)                                                               \
+	X(member_status, MEMBER_STATUSES)                                                          \
+	X(permission, PERMISSIONS)
 
 #define KIND_VALUE_(c_name, wire) c_name,
 enum driver_kind { DRIVER_KINDS(KIND_VALUE_) DRIVER_KIND_COUNT };
@@ -135,6 +222,17 @@ enum workspace_status { WORKSPACE_STATUSES(KIND_VALUE_) WORKSPACE_STATUS_COUNT }
 enum issue_workspace_mode { ISSUE_WORKSPACE_MODES(KIND_VALUE_) ISSUE_WORKSPACE_MODE_COUNT };
 enum project_workspace_mode { PROJECT_WORKSPACE_MODES(KIND_VALUE_) PROJECT_WORKSPACE_MODE_COUNT };
 enum desired_state { DESIRED_STATES(KIND_VALUE_) DESIRED_STATE_COUNT };
+enum company_status { COMPANY_STATUSES(KIND_VALUE_) COMPANY_STATUS_COUNT };
+enum agent_status { AGENT_STATUSES(KIND_VALUE_) AGENT_STATUS_COUNT };
+enum project_status { PROJECT_STATUSES(KIND_VALUE_) PROJECT_STATUS_COUNT };
+enum issue_status { ISSUE_STATUSES(KIND_VALUE_) ISSUE_STATUS_COUNT };
+enum issue_priority { ISSUE_PRIORITIES(KIND_VALUE_) ISSUE_PRIORITY_COUNT };
+enum workspace_strategy { WORKSPACE_STRATEGIES(KIND_VALUE_) WORKSPACE_STRATEGY_COUNT };
+enum workspace_provider { WORKSPACE_PROVIDERS(KIND_VALUE_) WORKSPACE_PROVIDER_COUNT };
+enum principal_kind { PRINCIPAL_KINDS(KIND_VALUE_) PRINCIPAL_KIND_COUNT };
+enum member_role { MEMBER_ROLES(KIND_VALUE_) MEMBER_ROLE_COUNT };
+enum member_status { MEMBER_STATUSES(KIND_VALUE_) MEMBER_STATUS_COUNT };
+enum permission { PERMISSIONS(KIND_VALUE_) PERMISSION_COUNT };
 #undef KIND_VALUE_
 
 #define KIND_PROTOTYPE_(kind, table)                                                               \

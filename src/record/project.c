@@ -1,15 +1,33 @@
 #include "record/record.h"
 
 #include "record/activity.h"
-#include "record/kinds.h"
+#include "base/text.h"
 #include "record/row.h"
+#include "record/selection.h"
 
-#define PROJECT_COLUMNS "id, company_id, name, execution_workspace_policy, created_at, updated_at"
+#define ENV_MAX 500
+#define PROJECT_COLUMNS                                                                            \
+	"id, company_id, name, status, env, execution_workspace_policy, created_at, updated_at"
+#define CREATED_AT 6
 
 SQL(PROJECT_GET, "SELECT " PROJECT_COLUMNS " FROM projects WHERE id = $1");
 SQL(PROJECT_LIST, "SELECT " PROJECT_COLUMNS " FROM projects WHERE company_id = $1"
-		  " ORDER BY created_at, id LIMIT 1000");
-SQL(PROJECT_INSERT, "INSERT INTO projects (" PROJECT_COLUMNS ") VALUES ($1, $2, $3, $4, $5, $5)");
+		  " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+		  " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+		  " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
+SQL(PROJECT_INSERT, "INSERT INTO projects (" PROJECT_COLUMNS ")"
+		    " VALUES ($1, $2, $3, $4, $5, $6, $7, $7)");
+SQL(PROJECT_UPDATE, "UPDATE projects SET name = $2, status = $3, env = $4,"
+		    " execution_workspace_policy = $5, updated_at = $6 WHERE id = $1");
+SQL(PROJECT_USERS, "SELECT (SELECT COUNT(*) FROM runs WHERE project_id = $1 AND company_id = $2"
+		   " AND " RUNS_UNFINISHED "),"
+		   " (SELECT COUNT(*) FROM leases WHERE company_id = $2 AND " LEASES_OPEN
+		   " AND execution_workspace_id IN (SELECT id FROM execution_workspaces"
+		   " WHERE company_id = $2 AND project_id = $1))");
+SQL(PROJECT_OPEN_WORKSPACES, "SELECT 1 FROM execution_workspaces"
+			     " WHERE company_id = $2 AND project_id = $1 AND status <> 'archived'"
+			     " LIMIT 1");
+SQL(PROJECT_DELETE, "DELETE FROM projects WHERE id = $1");
 
 static const struct field POLICY_FIELDS[] = {
 	{ .name = "enabled", .type = FIELD_BOOL, .summary = "Whether defaultMode applies" },
@@ -32,24 +50,38 @@ static const struct field POLICY_FIELDS[] = {
 	{ 0 },
 };
 
+#define NAME                                                                                       \
+	.name = "name", .type = FIELD_STRING, .min = 1, .max = NAME_MAX_BYTES,                     \
+	.summary = "What people call the project"
+#define OTHER_FIELDS                                                                               \
+	{ .name = "status",                                                                        \
+	  .type = FIELD_STRING,                                                                    \
+	  .one_of = project_status_names,                                                          \
+	  .summary = "`backlog` unless given" },                                                   \
+		{ .name = "env",                                                                   \
+		  .type = FIELD_STRING_MAP,                                                        \
+		  .max = ENV_MAX,                                                                  \
+		  .summary = "Variables of its runs; a run's own go over them" },                  \
+	{                                                                                          \
+		.name = "executionWorkspacePolicy", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE, \
+		.fields = POLICY_FIELDS, .summary = "How workspaces of its runs are made"          \
+	}
+
 const struct field PROJECT_FIELDS[] = {
-	{ .name = "name",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_REQUIRED | FIELD_NONBLANK,
-	  .min = 1,
-	  .max = NAME_MAX_BYTES,
-	  .summary = "What people call the project" },
-	{ .name = "executionWorkspacePolicy",
-	  .type = FIELD_OBJECT,
-	  .flags = FIELD_NULLABLE,
-	  .fields = POLICY_FIELDS,
-	  .summary = "How workspaces of its runs are made" },
+	{ NAME, .flags = FIELD_REQUIRED | FIELD_NONBLANK },
+	OTHER_FIELDS,
+	{ 0 },
+};
+const struct field PROJECT_PATCH_FIELDS[] = {
+	{ NAME, .flags = FIELD_NONBLANK },
+	OTHER_FIELDS,
 	{ 0 },
 };
 
 void project_clear(struct project *project)
 {
 	free(project->name);
+	json_decref(project->env);
 	json_decref(project->execution_workspace_policy);
 	*project = (struct project){ 0 };
 }
@@ -61,6 +93,8 @@ json_t *project_json(const struct project *project)
 	json_put_str(o, "id", project->id);
 	json_put_str(o, "companyId", project->company_id);
 	json_put_str(o, "name", project->name);
+	json_put_str(o, "status", project_status_name(project->status));
+	json_put_ref(o, "env", project->env);
 	json_put_ref(o, "executionWorkspacePolicy", project->execution_workspace_policy);
 	json_put_time(o, "createdAt", project->created_at);
 	json_put_time(o, "updatedAt", project->updated_at);
@@ -74,10 +108,13 @@ static int project_read(struct cursor *c, struct project *out, struct error *err
 	id_copy(row.id, col_text(c, 0));
 	id_copy(row.company_id, col_text(c, 1));
 	row.name = xstrdup(col_text(c, 2));
-	if (col_json(c, 3, "execution workspace policy", &row.execution_workspace_policy, err) < 0)
+	if (!project_status_parse(col_text(c, 3), &row.status))
+		return unexpected_value(err, "project status", col_text(c, 3));
+	if (col_json(c, 4, "project env", &row.env, err) < 0 ||
+	    col_json(c, 5, "execution workspace policy", &row.execution_workspace_policy, err) < 0)
 		return -1;
-	row.created_at = col_int(c, 4);
-	row.updated_at = col_int(c, 5);
+	row.created_at = col_int(c, CREATED_AT);
+	row.updated_at = col_int(c, CREATED_AT + 1);
 	hand_over(out, row);
 	return 0;
 }
@@ -89,58 +126,182 @@ int project_get(struct db *db, const char *id, struct project *out, struct error
 	return row_get(db, &PROJECT, &PROJECT_GET, out, err, B_TEXT(id));
 }
 
-json_t *project_list(struct db *db, const char *company_id, struct error *err)
+int project_get_tx(struct tx *tx, const char *id, struct project *out, struct error *err)
 {
-	return row_list(db, &PROJECT, &PROJECT_LIST, err, B_TEXT(company_id));
+	return row_get_tx(tx, &PROJECT, &PROJECT_GET, out, err, B_TEXT(id));
 }
 
-struct project_creation {
-	const struct actor *actor;
-	const struct project *row;
+json_t *project_list(struct db *db, struct list_query *query, struct error *err)
+{
+	return row_page(db, &PROJECT, &PROJECT_LIST, CREATED_AT, query, err, B_TEXT(query->status));
+}
+
+static int check_env(const json_t *env, struct error *err)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)env, name, value) {
+		if (!name[0] || strchr(name, '='))
+			return error_set(err, ERR_VALIDATION,
+					 "env has a name that is empty or contains '='");
+	}
+	return 0;
+}
+
+static int apply_body(struct project *row, const json_t *body, struct error *err)
+{
+	if (patch_name(&row->name, "A project's name", body, "name", NAME_MAX_BYTES, err) < 0 ||
+	    check_env(json_object_at(body, "env"), err) < 0)
+		return -1;
+	project_status_parse(json_str(body, "status"), &row->status);
+	patch_object(&row->env, body, "env");
+	patch_object(&row->execution_workspace_policy, body, "executionWorkspacePolicy");
+	return 0;
+}
+
+struct project_writing {
+	const struct writer *writer;
+	const char *id; /* NULL: `row` is to be made */
+	const json_t *body;
+	int64_t now;
+	struct project row;
 };
 
-static int insert_project(struct tx *tx, void *arg, struct error *err)
+static int check_environment(struct tx *tx, const struct project_writing *w, struct error *err)
 {
-	const struct project_creation *creation = arg;
-	const struct project *row = creation->row;
-	_cleanup_json_ json_t *details = json_object();
-	_cleanup_free_ char *policy = json_column(row->execution_workspace_policy);
+	if (!json_object_get(w->body, "executionWorkspacePolicy"))
+		return 0;
+	return selection_guard_tx(tx, w->writer, w->row.company_id,
+				  json_str(w->row.execution_workspace_policy, "environmentId"),
+				  DRIVERS_FOR_WORK, err);
+}
 
-	if (company_exists_tx(tx, row->company_id, err) < 0 ||
-	    environment_reference_check_tx(
-		    tx, json_str(row->execution_workspace_policy, "environmentId"), row->company_id,
-		    err) < 0)
-		return -1;
-	if (tx_exec(tx, &PROJECT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		    B_TEXT(row->name), B_TEXT(policy), B_INT(row->created_at)) < 0)
-		return -1;
-	json_put_str(details, "name", row->name);
-	return activity_write_tx(tx, row->created_at,
-				 &(struct activity){ .company_id = row->company_id,
-						     .actor = creation->actor,
-						     .action = "project.created",
+static int note(struct tx *tx, const struct project_writing *w, const char *action, json_t *details,
+		struct error *err)
+{
+	return activity_write_tx(tx, w->now,
+				 &(struct activity){ .company_id = w->row.company_id,
+						     .actor = w->writer->actor,
+						     .action = action,
 						     .entity_type = "project",
-						     .entity_id = row->id,
+						     .entity_id = w->row.id,
 						     .details = details },
 				 err);
 }
 
-int project_create(struct db *db, struct clock *clock, const struct actor *actor,
-		   const char *company_id, const json_t *body, struct project *out,
+static int insert_project(struct tx *tx, void *arg, struct error *err)
+{
+	struct project_writing *w = arg;
+	const struct project *row = &w->row;
+	_cleanup_json_ json_t *details = json_object();
+	_cleanup_free_ char *env = json_text(row->env);
+	_cleanup_free_ char *policy = json_column(row->execution_workspace_policy);
+
+	if (company_exists_tx(tx, row->company_id, err) < 0 || check_environment(tx, w, err) < 0)
+		return -1;
+	if (tx_exec(tx, &PROJECT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
+		    B_TEXT(row->name), B_TEXT(project_status_name(row->status)), B_TEXT(env),
+		    B_TEXT(policy), B_INT(row->created_at)) < 0)
+		return -1;
+	json_put_str(details, "name", row->name);
+	return note(tx, w, "project.created", details, err);
+}
+
+int project_create(const struct writer *writer, const char *company_id, const json_t *body,
+		   struct project *out, struct error *err)
+{
+	struct project_writing w = { .writer = writer,
+				     .body = body,
+				     .now = clock_now(writer->clock) };
+	int r;
+
+	new_record_id(writer, w.row.id);
+	id_copy(w.row.company_id, company_id);
+	w.row.env = json_object();
+	w.row.created_at = w.row.updated_at = w.now;
+	r = apply_body(&w.row, body, err);
+	if (r == 0)
+		r = DB_WRITE(writer->db, "project.create", insert_project, &w, err);
+	if (r == 0)
+		hand_over(out, w.row);
+	project_clear(&w.row);
+	return r;
+}
+
+static int update_project(struct tx *tx, void *arg, struct error *err)
+{
+	struct project_writing *w = arg;
+	struct project *row = &w->row;
+	_cleanup_json_ json_t *details = changed_fields(w->body);
+
+	project_clear(row);
+	if (project_get_tx(tx, w->id, row, err) < 0 || apply_body(row, w->body, err) < 0 ||
+	    check_environment(tx, w, err) < 0)
+		return -1;
+	row->updated_at = w->now;
+
+	_cleanup_free_ char *env = json_text(row->env);
+	_cleanup_free_ char *policy = json_column(row->execution_workspace_policy);
+
+	if (tx_exec(tx, &PROJECT_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
+		    B_TEXT(project_status_name(row->status)), B_TEXT(env), B_TEXT(policy),
+		    B_INT(row->updated_at)) < 0)
+		return -1;
+	if (json_str(w->body, "status"))
+		json_put_str(details, "status", project_status_name(row->status));
+	return note(tx, w, "project.updated", details, err);
+}
+
+int project_update(const struct writer *writer, const char *id, const json_t *body,
+		   struct project *out, struct error *err)
+{
+	struct project_writing w = {
+		.writer = writer, .id = id, .body = body, .now = clock_now(writer->clock)
+	};
+	int r = DB_WRITE(writer->db, "project.update", update_project, &w, err);
+
+	if (r == 0)
+		hand_over(out, w.row);
+	project_clear(&w.row);
+	return r;
+}
+
+static int check_unused(struct tx *tx, const struct project *row, struct error *err)
+{
+	int open;
+
+	if (unused_check_tx(tx, &PROJECT_USERS, "The project", row->id, row->company_id, err) < 0)
+		return -1;
+	open = row_exists_tx(tx, &PROJECT_OPEN_WORKSPACES, err, B_TEXT(row->id),
+			     B_TEXT(row->company_id));
+	if (open > 0)
+		return error_set(err, ERR_CONFLICT,
+				 "The project has execution workspaces that are not closed");
+	return open;
+}
+
+static int delete_project(struct tx *tx, void *arg, struct error *err)
+{
+	struct project_writing *w = arg;
+	_cleanup_json_ json_t *details = json_object();
+
+	project_clear(&w->row);
+	if (project_get_tx(tx, w->id, &w->row, err) < 0 || check_unused(tx, &w->row, err) < 0 ||
+	    tx_exec(tx, &PROJECT_DELETE, err, B_TEXT(w->id)) < 0)
+		return -1;
+	json_put_str(details, "name", w->row.name);
+	return note(tx, w, "project.deleted", details, err);
+}
+
+int project_delete(const struct writer *writer, const char *id, struct project *removed,
 		   struct error *err)
 {
-	_cleanup_(project_clear) struct project row = { 0 };
-	struct project_creation creation = { actor, &row };
+	struct project_writing w = { .writer = writer, .id = id, .now = clock_now(writer->clock) };
+	int r = DB_WRITE(writer->db, "project.delete", delete_project, &w, err);
 
-	row.name = name_trimmed("A project's name", json_str(body, "name"), NAME_MAX_BYTES, err);
-	if (!row.name)
-		return -1;
-	id_new(row.id);
-	id_copy(row.company_id, company_id);
-	row.execution_workspace_policy = object_or_null(body, "executionWorkspacePolicy");
-	row.created_at = row.updated_at = clock_now(clock);
-	if (DB_WRITE(db, "project.create", insert_project, &creation, err) < 0)
-		return -1;
-	hand_over(out, row);
-	return 0;
+	if (r == 0)
+		hand_over(removed, w.row);
+	project_clear(&w.row);
+	return r;
 }

@@ -12,15 +12,34 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "record/kinds.h"
 #include "store/db.h"
+
+/* How the one who asked is known. */
+enum actor_kind {
+	ACTOR_NOBODY, /* not at all, or the server itself */
+	ACTOR_LOCAL,  /* a process of the server's own user, or of root */
+	ACTOR_USER,   /* a person with a token */
+	ACTOR_AGENT,  /* an agent with a token */
+	ACTOR_RUN,    /* an agent with the token of one of its runs */
+};
 
 /* Who asked. Local trust gives type "user", id "local"; the server's own acts are "system". */
 struct actor {
 	char type[16];
-	char id[64];
-	char agent_id[ID_SIZE]; /* "" unless an agent */
-	char run_id[ID_SIZE];   /* "" unless on behalf of a run */
+	char id[64];              /* of a user or an agent: its id */
+	char agent_id[ID_SIZE];   /* "" unless an agent */
+	char run_id[ID_SIZE];     /* "" unless on behalf of a run */
+	char company_id[ID_SIZE]; /* of an agent, which belongs to one; else "" */
+	enum actor_kind kind;
+	bool is_admin;        /* everything, everywhere: local trust and instance admins */
+	unsigned permissions; /* an agent's own, whatever its membership says (record/member.h) */
+	bool no_local; /* places of driver local are not for them: they run as the server's user */
 };
+static inline bool actor_is_agent(const struct actor *actor)
+{
+	return actor->kind == ACTOR_AGENT || actor->kind == ACTOR_RUN;
+}
 extern const struct actor ACTOR_SYSTEM;
 
 /* This server process: written to every intent, place, lease and run it makes. */
@@ -40,39 +59,91 @@ int node_register(struct db *db, struct clock *clock, int data_dirfd, struct nod
 		  struct error *err);
 int node_beat(struct db *db, struct clock *clock, const struct node *node, struct error *err);
 
+/* How something is written, and on whose behalf. */
+struct writer {
+	struct db *db;
+	struct clock *clock;
+	const struct actor *actor;
+	const char *id;   /* of what is made; NULL: a fresh one */
+	bool refuse_fake; /* environments of the fake provider cannot be chosen */
+	/* Where an agent with an adapter can run; NULL: anywhere. Adapters are known further up. */
+	bool (*adapter_allows)(const char *adapter_type, enum driver_kind driver);
+};
+#define WRITER(db_, clock_, actor_)                                                                \
+	(&(struct writer){ .db = (db_), .clock = (clock_), .actor = (actor_) })
+
+/*
+ * A list of a company's records, oldest first, and what narrows it: NULL for any, and each list
+ * knows only its own. `limit` rows follow the cursor; `next` is then the cursor of the rest, or "".
+ */
+#define RECORD_LIST_MAX 1000
+#define LIST_CURSOR_SIZE (ID_SIZE + 24)
+struct list_query {
+	const char *company_id;
+	const char *status, *priority, *mode, *adapter_type;
+	const char *project_id, *assignee_id, *issue_id;
+	bool reusable; /* workspaces that runs may go on working in */
+	int64_t limit; /* 1..RECORD_LIST_MAX; 0: RECORD_LIST_MAX */
+	const char *cursor;
+	char next[LIST_CURSOR_SIZE];
+};
+
+/*
+ * Bodies have passed the record's table of fields: *_FIELDS when it is made, *_PATCH_FIELDS when it
+ * is changed. A change touches what the body names; null takes a value away. References must be of
+ * the same company and environments must be such that can be chosen there (selection.h), else
+ * ERR_UNPROCESSABLE. What unfinished runs or open leases need cannot be deleted (ERR_CONFLICT with
+ * details). All write activity in the same transaction.
+ */
 struct company {
 	char id[ID_SIZE];
-	char *name;
+	char *name, *issue_prefix;
+	enum company_status status;
+	int64_t issue_counter;
 	int64_t created_at, updated_at;
 };
 void company_clear(struct company *company);
 json_t *company_json(const struct company *company);
-/* Also makes the company's Local environment, in the same transaction. A taken name is
- * ERR_CONFLICT. */
-int company_create(struct db *db, struct clock *clock, const struct actor *actor, const char *name,
+extern const struct field COMPANY_FIELDS[], COMPANY_PATCH_FIELDS[];
+/*
+ * Also makes the company's Local environment, in the same transaction. A taken name or prefix is
+ * ERR_CONFLICT. The prefix of its issues: NULL derives one from the name.
+ */
+int company_create(const struct writer *writer, const char *name, const char *issue_prefix,
+		   struct company *out, struct error *err);
+int company_update(const struct writer *writer, const char *id, const json_t *body,
 		   struct company *out, struct error *err);
 int company_get(struct db *db, const char *id, struct company *out,
 		struct error *err); /* ERR_NOT_FOUND */
 int company_get_by_name(struct db *db, const char *name, struct company *out, struct error *err);
+/* Those in which the user is an active member. */
+json_t *company_list_of_user(struct db *db, const char *user_id, struct error *err);
 json_t *company_list(struct db *db, struct error *err);                  /* array; NULL on error */
 int company_exists_tx(struct tx *tx, const char *id, struct error *err); /* 0 or ERR_NOT_FOUND */
+/* That new work may be begun there: ERR_CONFLICT while it is paused or archived. */
+int company_works_tx(struct tx *tx, const char *id, struct error *err);
 
 struct agent {
 	char id[ID_SIZE], company_id[ID_SIZE], default_environment_id[ID_SIZE];
-	char *name, *adapter_type;
+	char *name, *adapter_type, *role, *title;
+	enum agent_status status;
 	json_t *adapter_config, *runtime_config, *permissions;
 	int64_t created_at, updated_at;
 };
 void agent_clear(struct agent *agent);
 json_t *agent_json(const struct agent *agent);
-/* `body` has passed AGENT_FIELDS. References are checked to be of the same company
- * (ERR_UNPROCESSABLE). */
-extern const struct field AGENT_FIELDS[];
-int agent_create(struct db *db, struct clock *clock, const struct actor *actor,
-		 const char *company_id, const json_t *body, struct agent *out, struct error *err);
+extern const struct field AGENT_FIELDS[], AGENT_PATCH_FIELDS[];
+int agent_create(const struct writer *writer, const char *company_id, const json_t *body,
+		 struct agent *out, struct error *err);
+int agent_update(const struct writer *writer, const char *id, const json_t *body, struct agent *out,
+		 struct error *err);
+int agent_delete(const struct writer *writer, const char *id, struct agent *removed,
+		 struct error *err);
 int agent_get(struct db *db, const char *id, struct agent *out, struct error *err);
 int agent_get_tx(struct tx *tx, const char *id, struct agent *out, struct error *err);
-json_t *agent_list(struct db *db, const char *company_id, struct error *err);
+/* That it may begin a run: ERR_CONFLICT while it is paused, terminated or waits for approval. */
+int agent_works_tx(struct tx *tx, const char *id, struct error *err);
+json_t *agent_list(struct db *db, struct list_query *query, struct error *err);
 /* spec 01 E.7 step 3: one row per agent however many first runs meet. */
 int agent_ensure_state(struct db *db, struct clock *clock, const struct agent *agent,
 		       struct error *err);
@@ -82,51 +153,61 @@ int agent_note_run(struct db *db, struct clock *clock, const char *agent_id, con
 struct project {
 	char id[ID_SIZE], company_id[ID_SIZE];
 	char *name;
+	enum project_status status;
+	json_t *env;                        /* {NAME: value} for its runs */
 	json_t *execution_workspace_policy; /* object or NULL */
 	int64_t created_at, updated_at;
 };
 void project_clear(struct project *project);
 json_t *project_json(const struct project *project);
-extern const struct field PROJECT_FIELDS[];
-int project_create(struct db *db, struct clock *clock, const struct actor *actor,
-		   const char *company_id, const json_t *body, struct project *out,
+extern const struct field PROJECT_FIELDS[], PROJECT_PATCH_FIELDS[];
+int project_create(const struct writer *writer, const char *company_id, const json_t *body,
+		   struct project *out, struct error *err);
+int project_update(const struct writer *writer, const char *id, const json_t *body,
+		   struct project *out, struct error *err);
+/* Its workspaces go with it, so they have to be closed before. */
+int project_delete(const struct writer *writer, const char *id, struct project *removed,
 		   struct error *err);
 int project_get(struct db *db, const char *id, struct project *out, struct error *err);
-json_t *project_list(struct db *db, const char *company_id, struct error *err);
+int project_get_tx(struct tx *tx, const char *id, struct project *out, struct error *err);
+json_t *project_list(struct db *db, struct list_query *query, struct error *err);
 
 struct issue {
 	char id[ID_SIZE], company_id[ID_SIZE], project_id[ID_SIZE], assignee_agent_id[ID_SIZE];
 	char execution_workspace_id[ID_SIZE];
-	char *title, *status, *execution_workspace_preference;
+	char execution_run_id[ID_SIZE]; /* the run that works on it now; "" when none does */
+	char checkout_run_id[ID_SIZE];  /* the run that has taken it for itself; "" for none */
+	char *title, *description, *execution_workspace_preference;
+	char *identifier; /* "ACM-7" */
+	enum issue_status status;
+	enum issue_priority priority;
+	int64_t number;
 	json_t *execution_workspace_settings; /* object or NULL */
 	int64_t created_at, updated_at;
 };
 void issue_clear(struct issue *issue);
 json_t *issue_json(const struct issue *issue);
-extern const struct field ISSUE_FIELDS[];
-int issue_create(struct db *db, struct clock *clock, const struct actor *actor,
-		 const char *company_id, const json_t *body, struct issue *out, struct error *err);
-int issue_get(struct db *db, const char *id, struct issue *out, struct error *err);
-json_t *issue_list(struct db *db, const char *company_id, struct error *err);
-
-struct workspace_record {
-	char id[ID_SIZE], company_id[ID_SIZE], project_id[ID_SIZE], source_issue_id[ID_SIZE];
-	char *mode, *strategy_type, *name, *status, *cwd, *repo_url, *base_ref, *branch_name;
-	char *provider_type, *provider_ref;
-	json_t *metadata; /* object or NULL */
-	int64_t last_used_at, opened_at, closed_at, created_at, updated_at;
-};
-void workspace_record_clear(struct workspace_record *workspace);
-json_t *workspace_record_json(const struct workspace_record *workspace);
-/* What is left out gets its default: shared, active, project_primary, local_fs, now. */
-int workspace_record_create(struct db *db, struct clock *clock, const struct workspace_record *in,
-			    struct workspace_record *out, struct error *err);
-int workspace_record_get(struct db *db, const char *id, struct workspace_record *out,
-			 struct error *err);
-int workspace_record_set_metadata(struct db *db, struct clock *clock, const char *id,
-				  const json_t *metadata, struct error *err);
+extern const struct field ISSUE_FIELDS[], ISSUE_PATCH_FIELDS[];
 /*
- * The `config` inside metadata (spec 01 E.9), new reference; NULL when there is none. Every key of
- * E.9 is there, null when not set, but environmentId only when chosen: null then means this host.
+ * An issue that is made with an assignee, and for which neither it nor its project chooses an
+ * environment, takes over the assignee's; reassigning replaces what was taken over, and only that
+ * (spec 01 E.8). New settings of an issue that reuses a workspace go to that workspace's config.
  */
-json_t *workspace_config(const json_t *metadata);
+int issue_create(const struct writer *writer, const char *company_id, const json_t *body,
+		 struct issue *out, struct error *err);
+int issue_update(const struct writer *writer, const char *id, const json_t *body, struct issue *out,
+		 struct error *err);
+int issue_delete(const struct writer *writer, const char *id, struct issue *removed,
+		 struct error *err);
+int issue_get(struct db *db, const char *id, struct issue *out, struct error *err);
+int issue_get_tx(struct tx *tx, const char *id, struct issue *out, struct error *err);
+json_t *issue_list(struct db *db, struct list_query *query, struct error *err);
+/*
+ * A run begins, or ends, to work on its issue, if it has one; an end changes nothing when another
+ * run has begun since.
+ */
+int issue_begin_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err);
+int issue_end_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err);
+/* Takes an issue for a run; ERR_CONFLICT while another, unfinished one has it. "" gives it back. */
+int issue_check_out(const struct writer *writer, const char *id, const char *run_id,
+		    struct issue *out, struct error *err);

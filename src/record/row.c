@@ -88,6 +88,76 @@ json_t *row_list_(struct db *db, const struct row_kind *kind, const struct sql *
 	return steal(list);
 }
 
+/* "<created_at>.<id>" */
+int list_start(struct list_query *query, struct list_start *out, struct error *err)
+{
+	const char *dot = query->cursor ? strchr(query->cursor, '.') : NULL;
+	_cleanup_free_ char *time = NULL;
+
+	*out = (struct list_start){ .time = INT64_MIN };
+	query->next[0] = '\0';
+	if (query->limit <= 0 || query->limit > RECORD_LIST_MAX)
+		query->limit = RECORD_LIST_MAX;
+	out->rows = query->limit + 1;
+	if (!query->cursor)
+		return 0;
+	time = dot ? xstrndup(query->cursor, (size_t)(dot - query->cursor)) : NULL;
+	if (!time || !parse_i64(time, 0, INT64_MAX, &out->time) || !id_is_valid(dot + 1))
+		return error_set(err, ERR_VALIDATION,
+				 "the cursor is not one that a list has given out");
+	id_copy(out->id, dot + 1);
+	return 0;
+}
+
+struct page_query {
+	struct row_query rows;
+	int created;
+	struct list_query *list;
+};
+
+static int page_in_snapshot(struct tx *tx, void *arg, struct error *err)
+{
+	struct page_query *page = arg;
+	struct row_query *q = &page->rows;
+	_cleanup_cursor_ struct cursor cursor = { 0 };
+	char last[LIST_CURSOR_SIZE] = "";
+	int r;
+
+	json_array_clear(q->list);
+	page->list->next[0] = '\0';
+	if (tx_query_(tx, &cursor, q->sql, q->binds, err) < 0)
+		return -1;
+	while ((r = cursor_next(&cursor, err)) > 0) {
+		if ((int64_t)json_array_size(q->list) == page->list->limit) {
+			snprintf(page->list->next, sizeof(page->list->next), "%s", last);
+			return 0;
+		}
+		if (q->kind->read(&cursor, q->record, err) < 0)
+			return -1;
+		json_array_append_new(q->list, q->kind->json(q->record));
+		q->kind->clear(q->record);
+		snprintf(last, sizeof(last), "%lld.%s", (long long)col_int(&cursor, page->created),
+			 col_text(&cursor, 0));
+	}
+	return r;
+}
+
+json_t *row_page_(struct db *db, const struct row_kind *kind, const struct sql *sql, int created,
+		  struct list_query *query, const struct bind *binds, struct error *err)
+{
+	_cleanup_free_ void *record = xcalloc(1, kind->size);
+	_cleanup_json_ json_t *list = json_array();
+	struct page_query page = {
+		{ .kind = kind, .sql = sql, .binds = binds, .record = record, .list = list },
+		created,
+		query
+	};
+
+	if (db_read(db, page_in_snapshot, &page, err) < 0)
+		return NULL;
+	return steal(list);
+}
+
 int unexpected_value(struct error *err, const char *field, const char *value)
 {
 	return error_set(err, ERR_DB, "unexpected %s value: %.100s", field, value ? value : "null");
@@ -137,6 +207,28 @@ int environment_reference_check_tx(struct tx *tx, const char *id, const char *co
 	return reference_check_tx(tx, &ENVIRONMENT_OF_COMPANY, "Environment", id, company_id, err);
 }
 
+int unused_check_tx(struct tx *tx, const struct sql *sql, const char *label, const char *id,
+		    const char *company_id, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	_cleanup_json_ json_t *details = json_object();
+	int64_t runs, leases;
+
+	if (tx_query(tx, &c, sql, err, B_TEXT(id), B_TEXT(company_id)) < 0 ||
+	    cursor_next(&c, err) < 0)
+		return -1;
+	runs = col_int(&c, 0);
+	leases = col_int(&c, 1);
+	if (!runs && !leases)
+		return 0;
+	json_put_int(details, "unfinishedRuns", runs);
+	json_put_int(details, "openLeases", leases);
+	error_set(err, ERR_CONFLICT, "%s is in use: %lld unfinished runs, %lld open leases", label,
+		  (long long)runs, (long long)leases);
+	error_set_details(err, json_text(details));
+	return -1;
+}
+
 char *name_trimmed(const char *label, const char *name, size_t max, struct error *err)
 {
 	_cleanup_free_ char *trimmed = str_trimmed(name ? name : "");
@@ -156,6 +248,73 @@ char *name_trimmed(const char *label, const char *name, size_t max, struct error
 		}
 	}
 	return steal(trimmed);
+}
+
+void new_record_id(const struct writer *writer, char out[ID_SIZE])
+{
+	if (writer->id)
+		id_copy(out, writer->id);
+	else
+		id_new(out);
+}
+
+void patch_text(char **slot, const json_t *body, const char *key)
+{
+	if (json_state(body, key) == JSON_IS_ABSENT)
+		return;
+	free(*slot);
+	*slot = xstrdup(json_str(body, key));
+}
+
+void patch_id(char slot[ID_SIZE], const json_t *body, const char *key)
+{
+	if (json_state(body, key) != JSON_IS_ABSENT)
+		id_copy(slot, json_str(body, key));
+}
+
+void patch_object(json_t **slot, const json_t *body, const char *key)
+{
+	if (json_state(body, key) == JSON_IS_ABSENT)
+		return;
+	json_decref(*slot);
+	*slot = json_deep_copy(json_object_at(body, key));
+}
+
+int patch_name(char **slot, const char *label, const json_t *body, const char *key, size_t max,
+	       struct error *err)
+{
+	char *name;
+
+	if (json_state(body, key) == JSON_IS_ABSENT)
+		return 0;
+	name = name_trimmed(label, json_str(body, key), max, err);
+	if (!name)
+		return -1;
+	free(*slot);
+	*slot = name;
+	return 0;
+}
+
+static int compare_words(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+json_t *changed_fields(const json_t *body)
+{
+	size_t count = 0;
+	_cleanup_free_ const char **keys =
+		xcalloc(json_object_size(body) + 1, sizeof(const char *));
+	json_t *details = json_object(), *fields = json_array(), *value;
+	const char *key;
+
+	json_object_foreach ((json_t *)body, key, value)
+		keys[count++] = key;
+	qsort(keys, count, sizeof(keys[0]), compare_words);
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(fields, json_string(keys[i]));
+	json_put_new(details, "changedFields", fields);
+	return details;
 }
 
 void json_put_id(json_t *object, const char *key, const char *id)

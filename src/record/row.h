@@ -47,6 +47,30 @@ int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 json_t *row_list_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 		  const struct bind *binds, struct error *err);
 
+/*
+ * One page of a list (record.h), as an array; fills query->next. The statement's parameters are the
+ * company, the time and the id behind which the page begins, how many rows, and the filters; it
+ * orders by created_at and id. `created` is the column of created_at; the id is the first.
+ */
+#define row_page(db, kind, sql, created, query, err, ...)                                          \
+	({                                                                                         \
+		struct list_query *_query = (query);                                               \
+		struct list_start _start;                                                          \
+		list_start(_query, &_start, (err)) < 0                                             \
+			? NULL                                                                     \
+			: row_page_((db), (kind), (sql), (created), _query,                        \
+				    B_ARRAY_(B_TEXT(_query->company_id), B_INT(_start.time),       \
+					     B_TEXT(_start.id), B_INT(_start.rows), __VA_ARGS__),  \
+				    (err));                                                        \
+	})
+struct list_start {
+	int64_t time, rows; /* one row more than asked for: it tells whether there are more */
+	char id[ID_SIZE];
+};
+int list_start(struct list_query *query, struct list_start *out, struct error *err);
+json_t *row_page_(struct db *db, const struct row_kind *kind, const struct sql *sql, int created,
+		  struct list_query *query, const struct bind *binds, struct error *err);
+
 /* A JSON column, parsed: NULL column gives NULL. What is not JSON is ERR_DB naming the column. */
 int col_json(struct cursor *cursor, int column, const char *name, json_t **out, struct error *err);
 /* `unexpected <field> value: <value>` */
@@ -66,6 +90,16 @@ int environment_reference_check_tx(struct tx *tx, const char *id, const char *co
 				   struct error *err);
 
 /*
+ * That no unfinished run and no open lease needs a record: else ERR_CONFLICT with details
+ * {unfinishedRuns, openLeases}. The query takes the id and the company's id and counts both; it
+ * repeats the conditions of the partial indexes.
+ */
+#define RUNS_UNFINISHED "status IN ('queued', 'running', 'scheduled_retry')"
+#define LEASES_OPEN "status IN ('active', 'pending_cleanup', 'retained')"
+int unused_check_tx(struct tx *tx, const struct sql *sql, const char *label, const char *id,
+		    const char *company_id, struct error *err);
+
+/*
  * A name for people: trimmed, 1..max bytes, no control characters, which could forge a line in a
  * terminal. Allocated; NULL with ERR_VALIDATION.
  */
@@ -81,6 +115,21 @@ char *name_trimmed(const char *label, const char *name, size_t max, struct error
 			*_record = (__typeof__(record)){ 0 };                                      \
 		}                                                                                  \
 	})
+
+/* The id the writer was given for what it makes, or a fresh one. */
+void new_record_id(const struct writer *writer, char out[ID_SIZE]);
+/*
+ * Lays one key of a body over what a record has: an absent key changes nothing, null takes the
+ * value away.
+ */
+void patch_text(char **slot, const json_t *body, const char *key);
+void patch_id(char slot[ID_SIZE], const json_t *body, const char *key);
+void patch_object(json_t **slot, const json_t *body, const char *key);
+/* The same for a name, which is never taken away; see name_trimmed. */
+int patch_name(char **slot, const char *label, const json_t *body, const char *key, size_t max,
+	       struct error *err);
+/* The keys of a patch in order, for the activity: {changedFields: [...]}. */
+json_t *changed_fields(const json_t *body);
 
 /* "" becomes JSON null. */
 void json_put_id(json_t *object, const char *key, const char *id);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 #include "record/row.h"
+#include "record/workspace.h"
 
 /*
  * Issues, projects and workspaces keep their choice inside JSON, which SQL does not look into: they
@@ -15,21 +16,27 @@
 SQL(AGENT_CLEAR_SELECTION, "UPDATE agents SET default_environment_id = NULL, updated_at = $3"
 			   " WHERE company_id = $1 AND default_environment_id = $2");
 
-SQL(ISSUE_SELECTION_PAGE, "SELECT id, execution_workspace_settings, created_at FROM issues"
+SQL(AGENT_SELECTION_COUNT, "SELECT COUNT(*) FROM agents"
+			   " WHERE company_id = $1 AND default_environment_id = $2");
+SQL(AGENT_SELECTION_FIRST, "SELECT id, name FROM agents"
+			   " WHERE company_id = $1 AND default_environment_id = $2"
+			   " ORDER BY created_at, id LIMIT CAST($3 AS BIGINT)");
+
+SQL(ISSUE_SELECTION_PAGE, "SELECT id, execution_workspace_settings, created_at, title FROM issues"
 			  " WHERE company_id = $1 AND execution_workspace_settings IS NOT NULL"
 			  " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
 			  " ORDER BY created_at, id LIMIT " PAGE);
 SQL(ISSUE_SELECTION_STORE,
     "UPDATE issues SET execution_workspace_settings = $2, updated_at = $3 WHERE id = $1");
 
-SQL(PROJECT_SELECTION_PAGE, "SELECT id, execution_workspace_policy, created_at FROM projects"
+SQL(PROJECT_SELECTION_PAGE, "SELECT id, execution_workspace_policy, created_at, name FROM projects"
 			    " WHERE company_id = $1 AND execution_workspace_policy IS NOT NULL"
 			    " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
 			    " ORDER BY created_at, id LIMIT " PAGE);
 SQL(PROJECT_SELECTION_STORE,
     "UPDATE projects SET execution_workspace_policy = $2, updated_at = $3 WHERE id = $1");
 
-SQL(WORKSPACE_SELECTION_PAGE, "SELECT id, metadata, last_used_at FROM execution_workspaces"
+SQL(WORKSPACE_SELECTION_PAGE, "SELECT id, metadata, last_used_at, name FROM execution_workspaces"
 			      " WHERE company_id = $1 AND metadata IS NOT NULL"
 			      " AND (last_used_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
 			      " ORDER BY last_used_at, id LIMIT " PAGE);
@@ -78,6 +85,7 @@ struct page {
 	int64_t order;
 	char last_id[ID_SIZE];
 	json_t *mentions; /* {id: document} */
+	json_t *names;    /* {id: name} of the same; NULL: nobody asks */
 };
 
 static int read_page(struct tx *tx, const struct chooser *chooser, const char *company_id,
@@ -88,6 +96,7 @@ static int read_page(struct tx *tx, const struct chooser *chooser, const char *c
 
 	page->rows = 0;
 	json_object_clear(page->mentions);
+	json_object_clear(page->names);
 	if (tx_query(tx, &c, chooser->page, err, B_TEXT(company_id), B_INT(page->order),
 		     B_TEXT(page->last_id)) < 0)
 		return -1;
@@ -103,6 +112,8 @@ static int read_page(struct tx *tx, const struct chooser *chooser, const char *c
 		if (col_json(&c, 1, "choice of an environment", &document, err) < 0)
 			return -1;
 		json_put_new(page->mentions, page->last_id, document);
+		if (page->names)
+			json_put_str(page->names, page->last_id, col_text(&c, 3));
 	}
 	return r;
 }
@@ -154,4 +165,92 @@ int selection_clear_tx(struct tx *tx, int64_t now, const char *company_id,
 		return -1;
 	return clear_choices(tx, &WORKSPACES, now, company_id, environment_id, &counts->workspaces,
 			     err);
+}
+
+/* ---- the report ---- */
+
+static json_t *choosers_json(int64_t count, json_t *first)
+{
+	json_t *out = json_object();
+
+	json_put_int(out, "count", count);
+	json_put_ref(out, "first", first);
+	return out;
+}
+
+static void add_chooser(json_t *first, const char *id, const char *name)
+{
+	json_t *entry = json_object();
+
+	json_put_str(entry, "id", id);
+	json_put_str(entry, "name", name);
+	json_array_append_new(first, entry);
+}
+
+static int report_agents(struct tx *tx, const char *company_id, const char *environment_id,
+			 json_t *report, struct error *err)
+{
+	_cleanup_json_ json_t *first = json_array();
+	_cleanup_cursor_ struct cursor total = { 0 }, c = { 0 };
+	int r;
+
+	if (tx_query(tx, &total, &AGENT_SELECTION_COUNT, err, B_TEXT(company_id),
+		     B_TEXT(environment_id)) < 0 ||
+	    cursor_next(&total, err) < 0)
+		return -1;
+
+	int64_t count = col_int(&total, 0);
+
+	cursor_close(&total);
+	if (tx_query(tx, &c, &AGENT_SELECTION_FIRST, err, B_TEXT(company_id),
+		     B_TEXT(environment_id), B_INT(SELECTION_SHOWN)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0)
+		add_chooser(first, col_text(&c, 0), col_text(&c, 1));
+	if (r < 0)
+		return -1;
+	json_put_new(report, "agents", choosers_json(count, first));
+	return 0;
+}
+
+static int report_choosers(struct tx *tx, const struct chooser *chooser, const char *key,
+			   const char *company_id, const char *environment_id, json_t *report,
+			   struct error *err)
+{
+	_cleanup_json_ json_t *mentions = json_object(), *names = json_object();
+	_cleanup_json_ json_t *first = json_array();
+	struct page page = { .order = INT64_MIN, .mentions = mentions, .names = names };
+	int64_t count = 0;
+	const char *id;
+	json_t *document;
+
+	do {
+		if (read_page(tx, chooser, company_id, environment_id, &page, err) < 0)
+			return -1;
+		/* The documents are copies of ours: unsetting the choice only tells there was one.
+		 */
+		json_object_foreach (mentions, id, document) {
+			if (!chooser->unset(document, environment_id))
+				continue;
+			if (count++ < SELECTION_SHOWN)
+				add_chooser(first, id, json_str(names, id));
+		}
+	} while (page.rows == PAGE_ROWS);
+	json_put_new(report, key, choosers_json(count, first));
+	return 0;
+}
+
+json_t *selection_report_tx(struct tx *tx, const char *company_id, const char *environment_id,
+			    struct error *err)
+{
+	_cleanup_json_ json_t *report = json_object();
+
+	if (report_agents(tx, company_id, environment_id, report, err) < 0 ||
+	    report_choosers(tx, &ISSUES, "issues", company_id, environment_id, report, err) < 0 ||
+	    report_choosers(tx, &PROJECTS, "projects", company_id, environment_id, report, err) <
+		    0 ||
+	    report_choosers(tx, &WORKSPACES, "executionWorkspaces", company_id, environment_id,
+			    report, err) < 0)
+		return NULL;
+	return steal(report);
 }

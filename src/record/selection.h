@@ -1,6 +1,7 @@
 /*
- * Who has chosen an environment. When it goes, their choice is taken back: the key is removed and
- * not set to null, since null would be another choice, "this host" (spec 01 E.8, I11, I12).
+ * Who has chosen an environment, and what may be chosen. When an environment goes, choices of it
+ * are taken back: the key is removed and not set to null, since null would be another choice, "this
+ * host" (spec 01 E.8, I11, I12).
  */
 #pragma once
 
@@ -12,3 +13,21 @@ struct selection_counts {
 int selection_clear_tx(struct tx *tx, int64_t now, const char *company_id,
 		       const char *environment_id, struct selection_counts *counts,
 		       struct error *err);
+/*
+ * {agents: {count, first: [{id, name}, ...]}, issues, projects, executionWorkspaces}: who would be
+ * touched by that. At most SELECTION_SHOWN of each kind are named. NULL on error.
+ */
+#define SELECTION_SHOWN 20
+json_t *selection_report_tx(struct tx *tx, const char *company_id, const char *environment_id,
+			    struct error *err);
+
+/* Sets of drivers: bit n is driver n. */
+#define DRIVERS_FOR_WORK (1u << DRIVER_LOCAL | 1u << DRIVER_SSH | 1u << DRIVER_SANDBOX)
+/* Those an agent with this adapter can be sent to. */
+unsigned drivers_for_adapter(const struct writer *writer, const char *adapter_type);
+/*
+ * That an environment can be chosen (NULL or "": none is): it is of the company, active, of an
+ * allowed driver, and not the fake provider's where that is refused. Else ERR_UNPROCESSABLE.
+ */
+int selection_guard_tx(struct tx *tx, const struct writer *writer, const char *company_id,
+		       const char *environment_id, unsigned allowed, struct error *err);

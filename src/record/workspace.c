@@ -1,23 +1,128 @@
-#include "record/record.h"
+#include "record/workspace.h"
 
 #include "base/text.h"
-#include "record/kinds.h"
+#include "record/activity.h"
 #include "record/row.h"
+#include "record/selection.h"
 
+#define TEXT_MAX 4096
+#define COMMAND_MAX 65536
 #define WORKSPACE_COLUMNS                                                                          \
 	"id, company_id, project_id, source_issue_id, mode, strategy_type, name, status, cwd,"     \
 	" repo_url, base_ref, branch_name, provider_type, provider_ref, metadata, last_used_at,"   \
-	" opened_at, closed_at, created_at, updated_at"
+	" opened_at, closed_at, derived_from_execution_workspace_id, created_at, updated_at"
+#define CREATED_AT 19
 
 SQL(WORKSPACE_GET, "SELECT " WORKSPACE_COLUMNS " FROM execution_workspaces WHERE id = $1");
+SQL(WORKSPACE_LIST, "SELECT " WORKSPACE_COLUMNS " FROM execution_workspaces WHERE company_id = $1"
+		    " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+		    " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+		    " AND (CAST($6 AS TEXT) IS NULL OR mode = $6)"
+		    " AND (CAST($7 AS TEXT) IS NULL OR project_id = $7)"
+		    " AND (CAST($8 AS TEXT) IS NULL OR source_issue_id = $8)"
+		    " AND (CAST($9 AS BIGINT) = 0 OR status IN ('active', 'idle', 'in_review'))"
+		    " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
 SQL(WORKSPACE_INSERT, "INSERT INTO execution_workspaces (" WORKSPACE_COLUMNS ")"
 		      " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,"
-		      " $16, $17, $18, $19, $19)");
+		      " $16, $17, $18, $19, $20, $20)");
+SQL(WORKSPACE_UPDATE,
+    "UPDATE execution_workspaces SET name = $2, status = $3, cwd = $4, repo_url = $5,"
+    " base_ref = $6, branch_name = $7, provider_ref = $8, metadata = $9, closed_at = $10,"
+    " updated_at = $11 WHERE id = $1");
 SQL(WORKSPACE_SET_METADATA,
     "UPDATE execution_workspaces SET metadata = $2, last_used_at = $3, updated_at = $3"
     " WHERE id = $1");
 SQL(WORKSPACE_PROJECT_OF_COMPANY, "SELECT 1 FROM projects WHERE id = $1 AND company_id = $2");
 SQL(WORKSPACE_ISSUE_OF_COMPANY, "SELECT 1 FROM issues WHERE id = $1 AND company_id = $2");
+SQL(WORKSPACE_OF_COMPANY, "SELECT 1 FROM execution_workspaces WHERE id = $1 AND company_id = $2");
+SQL(WORKSPACE_LINK_ISSUE,
+    "UPDATE issues SET execution_workspace_id = $2, updated_at = $3 WHERE id = $1");
+SQL(WORKSPACE_UNLINK_ISSUES,
+    "UPDATE issues SET execution_workspace_id = NULL, updated_at = $2"
+    " WHERE execution_workspace_id = $1 AND execution_workspace_id IS NOT NULL");
+SQL(WORKSPACE_USERS,
+    "SELECT (SELECT COUNT(*) FROM runs WHERE execution_workspace_id = $1 AND company_id = $2"
+    " AND " RUNS_UNFINISHED "),"
+    " (SELECT COUNT(*) FROM leases WHERE execution_workspace_id = $1 AND company_id = $2"
+    " AND " LEASES_OPEN ")");
+SQL(WORKSPACE_DELETE, "DELETE FROM execution_workspaces WHERE id = $1");
+
+#define COMMAND(key, text)                                                                         \
+	{                                                                                          \
+		.name = key, .type = FIELD_STRING, .flags = FIELD_NULLABLE, .max = COMMAND_MAX,    \
+		.summary = text                                                                    \
+	}
+static const struct field CONFIG_FIELDS[] = {
+	{ .name = "environmentId",
+	  .type = FIELD_UUID,
+	  .flags = FIELD_NULLABLE,
+	  .summary = "Where its runs go; null: as issue, project and agent choose" },
+	COMMAND("provisionCommand", "Run in the place before a run's own command"),
+	COMMAND("teardownCommand", "Kept for whoever takes the workspace down"),
+	COMMAND("cleanupCommand", "Kept for whoever takes the workspace down"),
+	{ .name = "workspaceRuntime", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
+	{ .name = "desiredState",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_NULLABLE,
+	  .one_of = desired_state_names },
+	{ .name = "serviceStates",
+	  .type = FIELD_STRING_MAP,
+	  .flags = FIELD_NULLABLE,
+	  .one_of = desired_state_names,
+	  .summary = "Desired state by service" },
+	{ 0 },
+};
+
+#define NAME                                                                                       \
+	.name = "name", .type = FIELD_STRING, .min = 1, .max = NAME_MAX_BYTES,                     \
+	.summary = "What people call it"
+#define TEXT(key, text)                                                                            \
+	{                                                                                          \
+		.name = key, .type = FIELD_STRING, .flags = FIELD_NULLABLE, .max = TEXT_MAX,       \
+		.summary = text                                                                    \
+	}
+#define OTHER_FIELDS                                                                               \
+	{ .name = "status",                                                                        \
+	  .type = FIELD_STRING,                                                                    \
+	  .one_of = workspace_status_names,                                                        \
+	  .summary = "`active` unless given; `archived` is closed" },                              \
+		TEXT("cwd", "Absolute directory of its files"),                                    \
+		TEXT("repoUrl", "Where its repository comes from"),                                \
+		TEXT("baseRef", "What its branch begins at"),                                      \
+		TEXT("branchName", "The branch it works on"),                                      \
+		TEXT("providerRef", "The provider's name for it"),                                 \
+		{ .name = "config",                                                                \
+		  .type = FIELD_OBJECT,                                                            \
+		  .flags = FIELD_NULLABLE,                                                         \
+		  .fields = CONFIG_FIELDS,                                                         \
+		  .summary = "Laid over what there is; null drops it" },                           \
+	{                                                                                          \
+		.name = "metadata", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE,                 \
+		.summary = "Anything; the config in it stays as it is"                             \
+	}
+
+const struct field WORKSPACE_FIELDS[] = {
+	{ NAME, .flags = FIELD_REQUIRED | FIELD_NONBLANK },
+	{ .name = "projectId", .type = FIELD_UUID, .flags = FIELD_REQUIRED },
+	{ .name = "sourceIssueId",
+	  .type = FIELD_UUID,
+	  .flags = FIELD_NULLABLE,
+	  .summary = "The issue it is made for, which is linked to it" },
+	{ .name = "derivedFromExecutionWorkspaceId", .type = FIELD_UUID, .flags = FIELD_NULLABLE },
+	{ .name = "mode",
+	  .type = FIELD_STRING,
+	  .one_of = workspace_mode_names,
+	  .summary = "As issue and project want it unless given" },
+	{ .name = "strategyType", .type = FIELD_STRING, .one_of = workspace_strategy_names },
+	{ .name = "providerType", .type = FIELD_STRING, .one_of = workspace_provider_names },
+	OTHER_FIELDS,
+	{ 0 },
+};
+const struct field WORKSPACE_PATCH_FIELDS[] = {
+	{ NAME, .flags = FIELD_NONBLANK },
+	OTHER_FIELDS,
+	{ 0 },
+};
 
 void workspace_record_clear(struct workspace_record *workspace)
 {
@@ -43,6 +148,7 @@ json_t *workspace_record_json(const struct workspace_record *workspace)
 	json_put_str(o, "companyId", workspace->company_id);
 	json_put_str(o, "projectId", workspace->project_id);
 	json_put_id(o, "sourceIssueId", workspace->source_issue_id);
+	json_put_id(o, "derivedFromExecutionWorkspaceId", workspace->derived_from_id);
 	json_put_str(o, "mode", workspace->mode);
 	json_put_str(o, "strategyType", workspace->strategy_type);
 	json_put_str(o, "name", workspace->name);
@@ -92,13 +198,23 @@ static int workspace_record_read(struct cursor *c, struct workspace_record *out,
 	row.last_used_at = col_int(c, 15);
 	row.opened_at = col_int(c, 16);
 	row.closed_at = col_int(c, 17);
-	row.created_at = col_int(c, 18);
-	row.updated_at = col_int(c, 19);
+	id_copy(row.derived_from_id, col_text(c, 18));
+	row.created_at = col_int(c, CREATED_AT);
+	row.updated_at = col_int(c, CREATED_AT + 1);
 	hand_over(out, row);
 	return 0;
 }
 
 ROW_KIND(WORKSPACE, workspace_record, "Execution workspace");
+
+bool workspace_is_reusable(const struct workspace_record *workspace)
+{
+	enum workspace_status status;
+
+	return workspace_status_parse(workspace->status, &status) &&
+	       (status == WORKSPACE_ACTIVE || status == WORKSPACE_IDLE ||
+		status == WORKSPACE_IN_REVIEW);
+}
 
 int workspace_record_get(struct db *db, const char *id, struct workspace_record *out,
 			 struct error *err)
@@ -106,26 +222,88 @@ int workspace_record_get(struct db *db, const char *id, struct workspace_record 
 	return row_get(db, &WORKSPACE, &WORKSPACE_GET, out, err, B_TEXT(id));
 }
 
-static int insert_workspace(struct tx *tx, void *arg, struct error *err)
+json_t *workspace_record_list(struct db *db, struct list_query *query, struct error *err)
 {
-	const struct workspace_record *row = arg;
-	_cleanup_free_ char *metadata = json_column(row->metadata);
+	return row_page(db, &WORKSPACE, &WORKSPACE_LIST, CREATED_AT, query, err,
+			B_TEXT(query->status), B_TEXT(query->mode), B_TEXT(query->project_id),
+			B_TEXT(query->issue_id), B_BOOL(query->reusable));
+}
+
+struct workspace_writing {
+	const struct writer *writer;
+	const char *id; /* NULL: `row` is to be made */
+	const json_t *body;
+	int64_t now;
+	struct workspace_record row;
+};
+
+static int note(struct tx *tx, const struct workspace_writing *w, const char *action,
+		json_t *details, struct error *err)
+{
+	return activity_write_tx(tx, w->now,
+				 &(struct activity){ .company_id = w->row.company_id,
+						     .actor = w->writer->actor,
+						     .action = action,
+						     .entity_type = "execution_workspace",
+						     .entity_id = w->row.id,
+						     .details = details },
+				 err);
+}
+
+static int guard_environment(struct tx *tx, const struct workspace_writing *w, const json_t *config,
+			     struct error *err)
+{
+	return selection_guard_tx(tx, w->writer, w->row.company_id,
+				  json_str(config, "environmentId"), DRIVERS_FOR_WORK, err);
+}
+
+static int check_references(struct tx *tx, const struct workspace_writing *w, struct error *err)
+{
+	const struct workspace_record *row = &w->row;
+	_cleanup_json_ json_t *config = workspace_config(row->metadata);
 
 	if (company_exists_tx(tx, row->company_id, err) < 0 ||
 	    reference_check_tx(tx, &WORKSPACE_PROJECT_OF_COMPANY, "Project", row->project_id,
 			       row->company_id, err) < 0 ||
 	    reference_check_tx(tx, &WORKSPACE_ISSUE_OF_COMPANY, "Issue", row->source_issue_id,
-			       row->company_id, err) < 0)
+			       row->company_id, err) < 0 ||
+	    reference_check_tx(tx, &WORKSPACE_OF_COMPANY, "Execution workspace",
+			       row->derived_from_id, row->company_id, err) < 0)
 		return -1;
+	return guard_environment(tx, w, config, err);
+}
+
+static int insert_row(struct tx *tx, const struct workspace_record *row, struct error *err)
+{
+	_cleanup_free_ char *metadata = json_column(row->metadata);
+
 	return tx_exec(tx, &WORKSPACE_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
 		       B_TEXT(row->project_id), B_ID(row->source_issue_id), B_TEXT(row->mode),
 		       B_TEXT(row->strategy_type), B_TEXT(row->name), B_TEXT(row->status),
 		       B_TEXT(row->cwd), B_TEXT(row->repo_url), B_TEXT(row->base_ref),
 		       B_TEXT(row->branch_name), B_TEXT(row->provider_type),
 		       B_TEXT(row->provider_ref), B_TEXT(metadata), B_INT(row->last_used_at),
-		       B_INT(row->opened_at), B_TIME(row->closed_at), B_INT(row->created_at)) < 0
+		       B_INT(row->opened_at), B_TIME(row->closed_at), B_ID(row->derived_from_id),
+		       B_INT(row->created_at)) < 0
 		       ? -1
 		       : 0;
+}
+
+static int insert_workspace(struct tx *tx, void *arg, struct error *err)
+{
+	struct workspace_writing *w = arg;
+	const struct workspace_record *row = &w->row;
+	_cleanup_json_ json_t *details = json_object();
+
+	if (check_references(tx, w, err) < 0 || insert_row(tx, row, err) < 0)
+		return -1;
+	if (id_is_set(row->source_issue_id) &&
+	    tx_exec(tx, &WORKSPACE_LINK_ISSUE, err, B_TEXT(row->source_issue_id), B_TEXT(row->id),
+		    B_INT(w->now)) < 0)
+		return -1;
+	json_put_str(details, "name", row->name);
+	json_put_str(details, "mode", row->mode);
+	return note(tx, w, "execution_workspace.created", details, err);
 }
 
 static char *given_or(const char *given, const char *otherwise)
@@ -153,10 +331,9 @@ static int workspace_fill(const struct workspace_record *in, int64_t now,
 				 row->status);
 	if (!id_is_set(in->project_id))
 		return error_set(err, ERR_VALIDATION, "a workspace belongs to a project");
-	if (id_is_set(in->id))
-		id_copy(row->id, in->id);
-	else
-		id_new(row->id);
+	if (in->cwd && in->cwd[0] != '/')
+		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
+	id_copy(row->derived_from_id, in->derived_from_id);
 	id_copy(row->company_id, in->company_id);
 	id_copy(row->project_id, in->project_id);
 	id_copy(row->source_issue_id, in->source_issue_id);
@@ -175,17 +352,191 @@ static int workspace_fill(const struct workspace_record *in, int64_t now,
 	return 0;
 }
 
-int workspace_record_create(struct db *db, struct clock *clock, const struct workspace_record *in,
+int workspace_record_create(const struct writer *writer, const struct workspace_record *in,
 			    struct workspace_record *out, struct error *err)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record row = { 0 };
+	struct workspace_writing w = { .writer = writer, .now = clock_now(writer->clock) };
+	int r;
 
-	if (workspace_fill(in, clock_now(clock), &row, err) < 0)
+	new_record_id(writer, w.row.id);
+	r = workspace_fill(in, w.now, &w.row, err);
+	if (r == 0)
+		r = DB_WRITE(writer->db, "workspace.create", insert_workspace, &w, err);
+	if (r == 0)
+		hand_over(out, w.row);
+	workspace_record_clear(&w.row);
+	return r;
+}
+
+/* ---- changing ---- */
+
+static void apply_metadata(struct workspace_record *row, const json_t *body)
+{
+	_cleanup_json_ json_t *config = workspace_config(row->metadata);
+	json_t *changed = NULL;
+
+	if (json_state(body, "metadata") != JSON_IS_ABSENT) {
+		patch_object(&row->metadata, body, "metadata");
+		changed = workspace_config_merge(row->metadata, NULL);
+		json_decref(row->metadata);
+		row->metadata = changed;
+		if (config) {
+			if (!row->metadata)
+				row->metadata = json_object();
+			json_put_ref(row->metadata, "config", config);
+		}
+	}
+	if (json_state(body, "config") != JSON_IS_ABSENT) {
+		changed = workspace_config_merge(row->metadata, json_object_get(body, "config"));
+		json_decref(row->metadata);
+		row->metadata = changed;
+	}
+}
+
+static int apply_body(struct workspace_record *row, const json_t *body, struct error *err)
+{
+	if (patch_name(&row->name, "A workspace's name", body, "name", NAME_MAX_BYTES, err) < 0)
 		return -1;
-	if (DB_WRITE(db, "workspace.create", insert_workspace, &row, err) < 0)
-		return -1;
-	hand_over(out, row);
+	if (json_str(body, "status"))
+		patch_text(&row->status, body, "status");
+	patch_text(&row->cwd, body, "cwd");
+	patch_text(&row->repo_url, body, "repoUrl");
+	patch_text(&row->base_ref, body, "baseRef");
+	patch_text(&row->branch_name, body, "branchName");
+	patch_text(&row->provider_ref, body, "providerRef");
+	if (row->cwd && row->cwd[0] != '/')
+		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
+	apply_metadata(row, body);
 	return 0;
+}
+
+static bool is_closed(const struct workspace_record *row)
+{
+	return streq(row->status, workspace_status_name(WORKSPACE_ARCHIVED));
+}
+
+static int check_unused(struct tx *tx, const struct workspace_record *row, struct error *err)
+{
+	_cleanup_json_ json_t *users = NULL, *details = NULL;
+
+	if (unused_check_tx(tx, &WORKSPACE_USERS, "The workspace", row->id, row->company_id, err) ==
+	    0)
+		return 0;
+	if (err && err->code == ERR_CONFLICT && err->details) {
+		users = json_parse(err->details, strlen(err->details), NULL);
+		json_put_str(users, "state", "blocked");
+		details = json_object();
+		json_put_ref(details, "closeReadiness", users);
+		error_set_details(err, json_text(details));
+	}
+	return -1;
+}
+
+static int close_row(struct tx *tx, struct workspace_writing *w, struct error *err)
+{
+	struct workspace_record *row = &w->row;
+
+	if (check_unused(tx, row, err) < 0)
+		return -1;
+	row->closed_at = w->now;
+	if (!streq(row->mode, workspace_mode_name(WORKSPACE_SHARED)))
+		return 0;
+	return tx_exec(tx, &WORKSPACE_UNLINK_ISSUES, err, B_TEXT(row->id), B_INT(w->now)) < 0 ? -1
+											      : 0;
+}
+
+static int update_row(struct tx *tx, const struct workspace_record *row, struct error *err)
+{
+	_cleanup_free_ char *metadata = json_column(row->metadata);
+
+	return tx_exec(tx, &WORKSPACE_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
+		       B_TEXT(row->status), B_TEXT(row->cwd), B_TEXT(row->repo_url),
+		       B_TEXT(row->base_ref), B_TEXT(row->branch_name), B_TEXT(row->provider_ref),
+		       B_TEXT(metadata), B_TIME(row->closed_at), B_INT(row->updated_at)) < 0
+		       ? -1
+		       : 0;
+}
+
+static int update_workspace(struct tx *tx, void *arg, struct error *err)
+{
+	struct workspace_writing *w = arg;
+	struct workspace_record *row = &w->row;
+	_cleanup_json_ json_t *details = changed_fields(w->body);
+	bool was_closed;
+
+	workspace_record_clear(row);
+	if (row_get_tx(tx, &WORKSPACE, &WORKSPACE_GET, row, err, B_TEXT(w->id)) < 0)
+		return -1;
+	was_closed = is_closed(row);
+	if (apply_body(row, w->body, err) < 0 ||
+	    guard_environment(tx, w, json_object_at(w->body, "config"), err) < 0)
+		return -1;
+	if (is_closed(row) && !was_closed && close_row(tx, w, err) < 0)
+		return -1;
+	if (!is_closed(row))
+		row->closed_at = 0;
+	row->updated_at = w->now;
+	if (update_row(tx, row, err) < 0)
+		return -1;
+	if (json_str(w->body, "status"))
+		json_put_str(details, "status", row->status);
+	return note(tx, w,
+		    is_closed(row) && !was_closed ? "execution_workspace.closed"
+						  : "execution_workspace.updated",
+		    details, err);
+}
+
+int workspace_record_update(const struct writer *writer, const char *id, const json_t *body,
+			    struct workspace_record *out, struct error *err)
+{
+	struct workspace_writing w = {
+		.writer = writer, .id = id, .body = body, .now = clock_now(writer->clock)
+	};
+	int r = DB_WRITE(writer->db, "workspace.update", update_workspace, &w, err);
+
+	if (r == 0)
+		hand_over(out, w.row);
+	workspace_record_clear(&w.row);
+	return r;
+}
+
+int workspace_record_close(const struct writer *writer, const char *id,
+			   struct workspace_record *out, struct error *err)
+{
+	_cleanup_json_ json_t *body = json_object();
+
+	json_put_str(body, "status", workspace_status_name(WORKSPACE_ARCHIVED));
+	return workspace_record_update(writer, id, body, out, err);
+}
+
+static int delete_workspace(struct tx *tx, void *arg, struct error *err)
+{
+	struct workspace_writing *w = arg;
+	struct workspace_record *row = &w->row;
+	_cleanup_json_ json_t *details = json_object();
+
+	workspace_record_clear(row);
+	if (row_get_tx(tx, &WORKSPACE, &WORKSPACE_GET, row, err, B_TEXT(w->id)) < 0 ||
+	    check_unused(tx, row, err) < 0 ||
+	    tx_exec(tx, &WORKSPACE_UNLINK_ISSUES, err, B_TEXT(row->id), B_INT(w->now)) < 0 ||
+	    tx_exec(tx, &WORKSPACE_DELETE, err, B_TEXT(row->id)) < 0)
+		return -1;
+	json_put_str(details, "name", row->name);
+	return note(tx, w, "execution_workspace.deleted", details, err);
+}
+
+int workspace_record_delete(const struct writer *writer, const char *id,
+			    struct workspace_record *removed, struct error *err)
+{
+	struct workspace_writing w = { .writer = writer,
+				       .id = id,
+				       .now = clock_now(writer->clock) };
+	int r = DB_WRITE(writer->db, "workspace.delete", delete_workspace, &w, err);
+
+	if (r == 0)
+		hand_over(removed, w.row);
+	workspace_record_clear(&w.row);
+	return r;
 }
 
 struct metadata_change {

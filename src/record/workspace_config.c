@@ -1,10 +1,10 @@
-#include "record/record.h"
+#include "record/workspace.h"
 
 #include "base/text.h"
-#include "record/kinds.h"
+#include "record/row.h"
 
 /*
- * Reading the config of an execution workspace (spec 01 E.9). Everything but environmentId is null
+ * The config of an execution workspace (spec 01 E.9). Everything but environmentId is null
  * when it is not there. An environmentId is there only when something was chosen: left out it says
  * "ask the issue, the project, the agent", null says "this host". The reference confuses the two
  * and moves a workspace with nothing but a provision command to the host (I11).
@@ -80,4 +80,100 @@ json_t *workspace_config(const json_t *metadata)
 	any |= put_desired_state(config, stored);
 	any |= put_service_states(config, stored);
 	return any ? steal(config) : NULL;
+}
+
+static const char *const CONFIG_KEYS[] = { "environmentId",  "provisionCommand", "teardownCommand",
+					   "cleanupCommand", "workspaceRuntime", "desiredState",
+					   "serviceStates" };
+
+json_t *workspace_config_merge(const json_t *metadata, const json_t *patch)
+{
+	json_t *merged = json_is_object(metadata) ? json_deep_copy(metadata) : json_object();
+	_cleanup_json_ json_t *config = workspace_config(metadata);
+
+	json_object_del(merged, "config");
+	if (json_is_object(patch)) {
+		if (!config)
+			config = json_object();
+		for (size_t i = 0; i < ARRAY_SIZE(CONFIG_KEYS); i++) {
+			json_t *value = json_object_get(patch, CONFIG_KEYS[i]);
+
+			if (json_is_null(value))
+				json_object_del(config, CONFIG_KEYS[i]);
+			else if (value)
+				json_put_new(config, CONFIG_KEYS[i], json_deep_copy(value));
+		}
+		json_put_ref(merged, "config", config);
+
+		/* Read back, so that what is stored has its usual shape, or is not there. */
+		json_t *kept = workspace_config(merged);
+
+		json_object_del(merged, "config");
+		if (kept)
+			json_put_new(merged, "config", kept);
+	}
+	if (json_object_size(merged) > 0)
+		return merged;
+	json_decref(merged);
+	return NULL;
+}
+
+SQL(WORKSPACE_METADATA, "SELECT metadata FROM execution_workspaces WHERE id = $1");
+SQL(WORKSPACE_PUT_METADATA,
+    "UPDATE execution_workspaces SET metadata = $2, updated_at = $3 WHERE id = $1");
+
+static int read_metadata(struct tx *tx, const char *id, json_t **metadata, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r;
+
+	*metadata = NULL;
+	if (tx_query(tx, &c, &WORKSPACE_METADATA, err, B_TEXT(id)) < 0)
+		return -1;
+	r = cursor_next(&c, err);
+	if (r < 0)
+		return -1;
+	if (r == 0)
+		return error_set(err, ERR_NOT_FOUND, "Execution workspace not found");
+	return col_json(&c, 0, "workspace metadata", metadata, err);
+}
+
+int workspace_config_patch_tx(struct tx *tx, int64_t now, const char *id, const json_t *patch,
+			      struct error *err)
+{
+	_cleanup_json_ json_t *before = NULL, *after = NULL;
+	_cleanup_free_ char *text = NULL;
+
+	if (read_metadata(tx, id, &before, err) < 0)
+		return -1;
+	after = workspace_config_merge(before, patch);
+	text = json_column(after);
+	return tx_exec(tx, &WORKSPACE_PUT_METADATA, err, B_TEXT(id), B_TEXT(text), B_INT(now)) < 0
+		       ? -1
+		       : 0;
+}
+
+static json_t *nearest(const json_t *issue_settings, const json_t *project_policy, const char *key)
+{
+	json_t *own = json_object_at(issue_settings, key);
+
+	return own ? own : json_object_at(project_policy, key);
+}
+
+json_t *workspace_snapshot(const char *environment_id, const json_t *issue_settings,
+			   const json_t *project_policy)
+{
+	const json_t *strategy = nearest(issue_settings, project_policy, "workspaceStrategy");
+	json_t *runtime = nearest(issue_settings, project_policy, "workspaceRuntime");
+	json_t *config = json_object();
+
+	if (environment_id)
+		json_put_str(config, "environmentId", environment_id);
+	if (strategy) {
+		json_put_str(config, "provisionCommand", json_str(strategy, "provisionCommand"));
+		json_put_str(config, "teardownCommand", json_str(strategy, "teardownCommand"));
+	}
+	if (runtime)
+		json_put_ref(config, "workspaceRuntime", runtime);
+	return config;
 }

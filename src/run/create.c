@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "run/prompt.h"
+#include "run/publish.h"
 #include "run/row.h"
 
 static const char *const STDIN_ENCODINGS[] = { "utf8", "base64", NULL };
@@ -14,8 +16,14 @@ static const struct field TTY_FIELDS[] = {
 	{ 0 },
 };
 const struct field RUN_FIELDS[] = {
-	{ "command", FIELD_STRING_ARRAY, FIELD_REQUIRED, 1, 4096,
-	  .summary = "argv; never a shell string" },
+	{ "command", FIELD_STRING_ARRAY, 0, 1, 4096,
+	  .summary = "argv; never a shell string. Either this or a prompt" },
+	{ "prompt", FIELD_STRING, 0, 1, 1 << 20,
+	  .summary = "what a tool is to do; it gets it on its standard input" },
+	{ "adapterType", FIELD_STRING, FIELD_NONBLANK, 1, 100,
+	  .summary = "which tool gets the prompt; the agent's own unless given" },
+	{ "adapterConfig", FIELD_OBJECT, 0,
+	  .summary = "settings of the tool, laid over the agent's" },
 	{ "environmentId", FIELD_UUID, FIELD_NULLABLE,
 	  .summary = "where to run; null means the company's Local environment, absent lets the "
 		     "workspace, issue, project and agent decide" },
@@ -49,6 +57,30 @@ SQL(RUN_REF_ISSUE, "SELECT company_id FROM issues WHERE id = $1");
 SQL(RUN_REF_WORKSPACE, "SELECT company_id FROM execution_workspaces WHERE id = $1");
 SQL(RUN_REF_ENVIRONMENT, "SELECT company_id FROM environments WHERE id = $1");
 
+/* Rows are looked at up to the limit and no further, however long the queue is. */
+SQL(RUN_COUNT_QUEUED, "SELECT COUNT(*) FROM (SELECT id FROM runs WHERE company_id = $1"
+		      " AND status = 'queued' LIMIT CAST($2 AS BIGINT)) AS waiting");
+
+static int check_queue(struct tx *tx, const struct runs *runs, const char *company_id,
+		       struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int64_t max = runs->quota.queued;
+
+	if (max <= 0)
+		return 0;
+	if (tx_query(tx, &c, &RUN_COUNT_QUEUED, err, B_TEXT(company_id), B_INT(max)) < 0 ||
+	    cursor_next(&c, err) < 0)
+		return -1;
+	if (col_int(&c, 0) < max)
+		return 0;
+	return error_set(
+		err, ERR_QUEUE_FULL,
+		"%lld runs of this company are waiting, which is as many as may; try again "
+		"when some have started",
+		(long long)max);
+}
+
 struct creation {
 	struct runs *runs;
 	const struct actor *actor;
@@ -80,6 +112,19 @@ static int check_reference(struct tx *tx, const struct creation *c, const char *
 	return 0;
 }
 
+/* Said at once where the request itself names the place; else when the run is resolved. */
+static int check_local(struct tx *tx, const struct creation *c, struct error *err)
+{
+	_cleanup_environment_ struct environment environment = { 0 };
+	const char *id = json_str(c->body, "environmentId");
+
+	if (!id || !c->actor->no_local)
+		return 0;
+	if (environment_get_tx(tx, id, &environment, err) < 0)
+		return -1;
+	return environment.driver == DRIVER_LOCAL ? refuse_local(err) : 0;
+}
+
 static int insert_run(struct tx *tx, void *arg, struct error *err)
 {
 	struct creation *c = arg;
@@ -92,12 +137,15 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 					   .agent_id = json_str(b, "agentId") };
 	int64_t timeout = json_int(b, "timeoutMs", 0);
 
-	if (company_exists_tx(tx, c->company_id, err) < 0 ||
+	if (company_works_tx(tx, c->company_id, err) < 0 ||
+	    check_queue(tx, c->runs, c->company_id, err) < 0 ||
 	    check_reference(tx, c, "agentId", &RUN_REF_AGENT, err) < 0 ||
+	    (json_str(b, "agentId") && agent_works_tx(tx, json_str(b, "agentId"), err) < 0) ||
 	    check_reference(tx, c, "projectId", &RUN_REF_PROJECT, err) < 0 ||
 	    check_reference(tx, c, "issueId", &RUN_REF_ISSUE, err) < 0 ||
 	    check_reference(tx, c, "executionWorkspaceId", &RUN_REF_WORKSPACE, err) < 0 ||
-	    check_reference(tx, c, "environmentId", &RUN_REF_ENVIRONMENT, err) < 0)
+	    check_reference(tx, c, "environmentId", &RUN_REF_ENVIRONMENT, err) < 0 ||
+	    check_local(tx, c, err) < 0)
 		return -1;
 	if (tx_exec(tx, &RUN_INSERT, err, B_TEXT(c->id), B_TEXT(c->company_id),
 		    B_TEXT(json_str(b, "agentId")), B_TEXT(json_str(b, "projectId")),
@@ -107,7 +155,8 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 		    timeout > 0 ? B_INT(timeout) : B_NULL, B_TEXT(c->context),
 		    B_TEXT(c->runs->node->id), B_INT(c->runs->node->boot_epoch), B_INT(c->now)) < 0)
 		return -1;
-	if (activity_write_tx(tx, c->now, &activity, err) < 0)
+	if (activity_write_tx(tx, c->now, &activity, err) < 0 ||
+	    run_publish_queued_tx(tx, c->now, c->id, err) < 0)
 		return -1;
 	run_clear(c->out);
 	return run_load_tx(tx, c->id, c->out, err);
@@ -140,29 +189,36 @@ static int check_body(const json_t *body, struct error *err)
 }
 
 /* The request's choice of environment is kept with its three states until the run is resolved. */
-static json_t *initial_context(const json_t *body)
+static json_t *initial_context(const json_t *body, const struct actor *actor)
 {
 	json_t *context = json_object(), *request = json_object();
 	json_t *environment = json_object_get(body, "environmentId");
 
 	if (environment)
 		json_put_ref(request, "environmentId", environment);
+	if (json_str(body, "adapterType"))
+		json_put_str(request, "adapterType", json_str(body, "adapterType"));
+	if (json_bool(body, "withoutEnd", false))
+		json_put_bool(request, "withoutEnd", true);
 	if (json_object_at(body, "tty"))
 		json_put_ref(request, "tty", json_object_at(body, "tty"));
+	if (actor->no_local)
+		json_put_bool(request, "noLocal", true);
 	json_put_new(context, "request", request);
 	return context;
 }
 
-int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
-	       const char *company_id, const json_t *body, struct run *run, struct error *err)
+/* The request names a command: one of its own, or what its prompt has come to. */
+static int create_plain(struct runs *runs, const struct actor *actor, const char *run_id,
+			const char *company_id, const json_t *body, struct run *run,
+			struct error *err)
 {
-	_cleanup_json_ json_t *context = initial_context(body);
+	_cleanup_json_ json_t *context = initial_context(body, actor);
 	_cleanup_json_ json_t *no_env = json_object();
 	const json_t *env = json_object_at(body, "env");
 	_cleanup_free_ char *command = json_text(json_object_get(body, "command"));
 	_cleanup_free_ char *env_text = json_text(env ? env : no_env);
 	_cleanup_free_ char *context_text = json_text(context);
-	char fresh[ID_SIZE];
 	struct creation c = { .runs = runs,
 			      .actor = actor,
 			      .id = run_id,
@@ -173,13 +229,8 @@ int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 			      .context = context_text,
 			      .out = run };
 
-	*run = (struct run){ 0 };
 	if (check_body(body, err) < 0)
 		return -1;
-	if (!run_id) {
-		id_new(fresh);
-		c.id = fresh;
-	}
 	c.now = clock_now(runs->clock);
 	if (DB_WRITE(runs->db, "run.create", insert_run, &c, err) < 0) {
 		run_clear(run);
@@ -187,6 +238,33 @@ int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 	}
 	runs_wake(runs);
 	return 0;
+}
+
+int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
+	       const char *company_id, const json_t *body, struct run *run, struct error *err)
+{
+	_cleanup_json_ json_t *plain = NULL;
+	char fresh[ID_SIZE];
+
+	*run = (struct run){ 0 };
+	id_new(fresh);
+	if (!run_id)
+		run_id = fresh;
+	if (prompt_resolve(runs, company_id, run_id, body, &plain, err) < 0)
+		return -1;
+	return create_plain(runs, actor, run_id, company_id, plain, run, err);
+}
+
+struct room {
+	const struct runs *runs;
+	const char *company_id;
+};
+
+static int look_for_room(struct tx *tx, void *arg, struct error *err)
+{
+	const struct room *room = arg;
+
+	return check_queue(tx, room->runs, room->company_id, err);
 }
 
 int run_retry(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
@@ -202,7 +280,9 @@ int run_retry(struct runs *runs, const struct actor *actor, const char *id, stru
 		return error_set(err, ERR_RUN_STATE,
 				 "the run is %s: it can be retried once it has ended",
 				 run_status_name(old.status));
-	if (run_queue_retry(runs->db, runs->clock, runs->node, actor, &old, 0, new_id, err) < 0)
+	if (db_read(runs->db, look_for_room,
+		    &(struct room){ .runs = runs, .company_id = old.company_id }, err) < 0 ||
+	    run_queue_retry(runs->db, runs->clock, runs->node, actor, &old, 0, new_id, err) < 0)
 		return -1;
 	runs_wake(runs);
 	return run_get(runs, new_id, run, err);

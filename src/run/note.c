@@ -1,6 +1,7 @@
 #include "run/row.h"
 
 #include "record/activity.h"
+#include "run/publish.h"
 
 #define STILL_OPEN "status IN ('queued', 'running', 'scheduled_retry')"
 
@@ -10,17 +11,19 @@ SQL(RUN_SET_WAITING, "UPDATE runs SET status_reason = $2, updated_at = $3"
 		     " WHERE id = $1 AND status = 'queued'");
 SQL(RUN_SET_RUNNING, "UPDATE runs SET status = 'running', status_reason = NULL, lease_id = $2,"
 		     " started_at = $3, updated_at = $3, node_id = $4, boot_epoch = $5"
-		     " WHERE id = $1 AND status = 'queued' AND cancel_requested_at IS NULL");
+		     " WHERE id = $1 AND status = 'queued' AND cancel_requested_at IS NULL"
+		     " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_CONTEXT, "UPDATE runs SET context = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_SET_PROCESS, "UPDATE runs SET process_pid = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_SET_ADOPTED, "UPDATE runs SET node_id = $2, boot_epoch = $3, updated_at = $4"
 		     " WHERE id = $1 AND status = 'running'");
 SQL(RUN_SET_REQUEUED, "UPDATE runs SET status = 'queued', lease_id = NULL, started_at = NULL,"
 		      " node_id = $2, boot_epoch = $3, updated_at = $4"
-		      " WHERE id = $1 AND status = 'running'");
+		      " WHERE id = $1 AND status = 'running' RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_END, "UPDATE runs SET status = $2, status_reason = NULL, exit_code = $3, signal = $4,"
 		 " reason = $5, error = $6, error_code = $7, result = $8, log_bytes = $9,"
-		 " finished_at = $10, updated_at = $10 WHERE id = $1 AND " STILL_OPEN);
+		 " finished_at = $10, updated_at = $10 WHERE id = $1 AND " STILL_OPEN
+		 " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_TIMINGS, "UPDATE runs SET timings = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
 	      " execution_workspace_id, invocation_source, status, command, cwd, env, stdin,"
@@ -82,9 +85,12 @@ static int set_running(struct tx *tx, void *arg, struct error *err)
 {
 	struct note *n = arg;
 
-	n->changed = tx_exec(tx, &RUN_SET_RUNNING, err, B_TEXT(n->id), B_TEXT(n->text),
-			     B_INT(n->now), B_TEXT(n->node->id), B_INT(n->node->boot_epoch));
-	return n->changed < 0 ? -1 : 0;
+	n->changed =
+		run_change_tx(tx, n->now, &RUN_SET_RUNNING, err, B_TEXT(n->id), B_TEXT(n->text),
+			      B_INT(n->now), B_TEXT(n->node->id), B_INT(n->node->boot_epoch));
+	if (n->changed <= 0)
+		return n->changed < 0 ? -1 : 0;
+	return issue_begin_run_tx(tx, n->now, n->id, err);
 }
 
 int run_note_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
@@ -157,8 +163,8 @@ static int set_requeued(struct tx *tx, void *arg, struct error *err)
 {
 	struct note *n = arg;
 
-	return tx_exec(tx, &RUN_SET_REQUEUED, err, B_TEXT(n->id), B_TEXT(n->node->id),
-		       B_INT(n->node->boot_epoch), B_INT(n->now)) < 0
+	return run_change_tx(tx, n->now, &RUN_SET_REQUEUED, err, B_TEXT(n->id), B_TEXT(n->node->id),
+			     B_INT(n->node->boot_epoch), B_INT(n->now)) < 0
 		       ? -1
 		       : 0;
 }
@@ -176,12 +182,14 @@ static int set_end(struct tx *tx, void *arg, struct error *err)
 	struct note *n = arg;
 	const struct run_ending *e = n->ending;
 
-	n->changed =
-		tx_exec(tx, &RUN_SET_END, err, B_TEXT(n->id), B_TEXT(run_status_name(e->status)),
-			e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
-			B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
-			B_INT(n->number), B_INT(n->now));
-	return n->changed < 0 ? -1 : 0;
+	n->changed = run_change_tx(
+		tx, n->now, &RUN_SET_END, err, B_TEXT(n->id), B_TEXT(run_status_name(e->status)),
+		e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
+		B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
+		B_INT(n->number), B_INT(n->now));
+	if (n->changed <= 0)
+		return n->changed < 0 ? -1 : 0;
+	return issue_end_run_tx(tx, n->now, n->id, err);
 }
 
 int run_note_end(struct db *db, struct clock *clock, const char *id,
@@ -218,13 +226,16 @@ int run_note_timings(struct db *db, struct clock *clock, const char *id, const j
 }
 
 /* What was asked for goes along; what became of the first attempt does not. */
-static json_t *request_of(const struct run *run)
+static json_t *request_of(const struct run *run, const struct actor *actor)
 {
 	json_t *context = json_object();
-	json_t *request = json_object_at(run->context, "request");
+	json_t *asked = json_object_at(run->context, "request");
+	json_t *request = asked ? json_deep_copy(asked) : json_object();
 
-	if (request)
-		json_put_ref(context, "request", request);
+	/* Whoever repeats a run does not get further by it than by one of their own. */
+	if (actor->no_local)
+		json_put_bool(request, "noLocal", true);
+	json_put_new(context, "request", request);
 	return context;
 }
 
@@ -245,16 +256,21 @@ static int copy_run(struct tx *tx, void *arg, struct error *err)
 		    B_TEXT(n->text), B_TEXT(n->node->id), B_INT(n->node->boot_epoch),
 		    B_INT(n->now)) < 0)
 		return -1;
+	/* The issue of a run that was lost goes on with the next attempt (HB-5). */
+	if (n->number > 0 && issue_begin_run_tx(tx, n->now, n->id, err) < 0)
+		return -1;
 	json_put_str(details, "retryOfRunId", n->of->id);
 	activity.details = details;
-	return activity_write_tx(tx, n->now, &activity, err);
+	if (activity_write_tx(tx, n->now, &activity, err) < 0)
+		return -1;
+	return run_publish_queued_tx(tx, n->now, n->id, err);
 }
 
 int run_queue_retry(struct db *db, struct clock *clock, const struct node *node,
 		    const struct actor *actor, const struct run *of, int64_t loss_count,
 		    char new_id[ID_SIZE], struct error *err)
 {
-	_cleanup_json_ json_t *context = request_of(of);
+	_cleanup_json_ json_t *context = request_of(of, actor);
 	_cleanup_free_ char *text = json_text(context);
 	struct note n = { .id = new_id,
 			  .text = text,

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "run/prompt.h"
 #include "run/realize.h"
 #include "run/row.h"
 #include "run/select.h"
@@ -50,6 +51,10 @@ struct walk {
 
 static const char *adapter_type(const struct walk *w)
 {
+	const char *asked = json_str(json_object_at(w->run->context, "request"), "adapterType");
+
+	if (asked)
+		return asked;
 	return w->agent.adapter_type ? w->agent.adapter_type : "process";
 }
 
@@ -103,7 +108,7 @@ static int load_context(struct walk *w, struct error *err)
 	if (id_is_set(workspace_id)) {
 		if (workspace_record_get(db, workspace_id, &w->workspace, err) < 0)
 			return -1;
-		w->reuses_workspace = !str_equal(w->workspace.status, "archived");
+		w->reuses_workspace = workspace_is_reusable(&w->workspace);
 	}
 	return 0;
 }
@@ -149,6 +154,9 @@ static int resolve(struct walk *w, struct error *err)
 	if (check_environment(w, id, err) < 0)
 		return -1;
 	json_put_str(w->run->context, "environmentSource", source);
+	w->actor.no_local = json_bool(json_object_at(w->run->context, "request"), "noLocal", false);
+	if (w->actor.no_local && w->environment.driver == DRIVER_LOCAL)
+		return refuse_local(err);
 	/* Refused before anything is leased: what cannot run there must not hold a place there. */
 	if (execution_target(adapter_type(w), &w->environment, NULL, &w->target, err) < 0)
 		return -1;
@@ -315,19 +323,54 @@ static int provision(struct walk *w, struct error *err)
 
 /* ---- execute: the command, its output to the log ---- */
 
+/*
+ * The token by which the run's process speaks to the API as its agent; NULL when it has none, or
+ * brings a key of its own.
+ */
+static char *run_token(const struct walk *w)
+{
+	const struct run *run = w->run;
+	struct run_claims claims = { .issued_at = clock_now(w->o->clock) };
+
+	if (!w->o->token_key || !id_is_set(run->agent_id) || json_str(run->env, "BERTH_API_KEY") ||
+	    json_str(run->env, "PAPERCLIP_API_KEY"))
+		return NULL;
+	id_copy(claims.agent_id, run->agent_id);
+	id_copy(claims.company_id, run->company_id);
+	id_copy(claims.run_id, run->id);
+	snprintf(claims.adapter_type, sizeof(claims.adapter_type), "%s", adapter_type(w));
+	/* It ends with the run; the time is for when nobody could say any more that it has. */
+	claims.expires_at = claims.issued_at + MAX_OF(RUN_TOKEN_TTL_MS, run->timeout_ms * 2);
+	return run_token_make(w->o->token_key, &claims);
+}
+
+/* Variables may be secrets. */
+static void env_free(char ***env)
+{
+	for (char **at = *env; at && *at; at++)
+		wipe(*at, strlen(*at));
+	strv_free(*env);
+}
+
 static char **command_env(const struct walk *w)
 {
+	_cleanup_free_ char *token = run_token(w);
 	const char *const ours[][2] = {
 		{ "RUN_ID", w->run->id },
 		{ "COMPANY_ID", w->run->company_id },
 		{ "AGENT_ID", set_or_null(w->run->agent_id) },
 		{ "WORKSPACE", w->cwd },
 		{ "API_URL", w->o->api_url },
+		{ "API_KEY", token },
 	};
 	char **env = NULL;
 	const char *key;
 	json_t *value;
 
+	json_object_foreach (w->project.env, key, value) {
+		if (!json_object_get(w->run->env, key))
+			strv_push(&env, xasprintf("%s=%s", key, json_string_value(value)));
+	}
 	json_object_foreach (w->run->env, key, value) {
 		strv_push(&env, xasprintf("%s=%s", key, json_string_value(value)));
 	}
@@ -337,6 +380,8 @@ static char **command_env(const struct walk *w)
 		strv_push(&env, xasprintf("BERTH_%s=%s", ours[i][0], ours[i][1]));
 		strv_push(&env, xasprintf("PAPERCLIP_%s=%s", ours[i][0], ours[i][1]));
 	}
+	if (token)
+		wipe(token, strlen(token));
 	return env;
 }
 
@@ -373,7 +418,7 @@ static int execute(struct walk *w, struct error *err)
 		.cols = (uint16_t)json_int(tty, "cols", 80),
 		.term = json_str(tty, "term"),
 	};
-	_cleanup_strv_ char **env = command_env(w);
+	_cleanup_(env_free) char **env = command_env(w);
 	struct runlog *log = NULL;
 	struct exec *exec = NULL;
 	struct exec_spec spec = {
@@ -387,7 +432,7 @@ static int execute(struct walk *w, struct error *err)
 		.cwd = w->cwd,
 		.stdin_data = w->run->stdin_data,
 		.stdin_len = w->run->stdin_len,
-		.timeout_ms = w->run->timeout_ms,
+		.timeout_ms = run_time_limit(w->run),
 		/* Until the row says how it ended; the relay itself ends with the lease after that.
 		 */
 		.keep_exit = true,
@@ -442,7 +487,7 @@ static void describe_exit(const struct walk *w, struct run_ending *end, char **t
 	case EXEC_TIMEOUT:
 		end->status = RUN_TIMED_OUT;
 		*text = xasprintf("the command ran longer than %lld ms and was ended",
-				  (long long)w->run->timeout_ms);
+				  (long long)run_time_limit(w->run));
 		end->error_code = error_code_name(ERR_TIMEOUT);
 		break;
 	case EXEC_CANCELLED:
@@ -601,6 +646,8 @@ static int describe_place(struct walk *w, struct error *err)
 		}
 	}
 	json_put_new(w->run->context, "paperclipEnvironment", about);
+	json_put_new(w->run->context, "executionTarget",
+		     execution_target_json(&w->target, &w->environment, w->lease.id));
 	return run_note_context(w->o->db, w->o->clock, w->run->id, w->run->context, err);
 }
 

@@ -21,7 +21,8 @@ struct orchestration {
 	struct executor *executor;
 	struct runlog_store *logs;
 	const char *api_url, *home_path;
-	int cancel_fd; /* latch: the run was asked to stop */
+	const struct run_token_key *token_key; /* NULL: runs get no tokens */
+	int cancel_fd;                         /* latch: the run was asked to stop */
 };
 /* Walks one claimed run to its end. Never fails: every outcome is on the row. */
 void orchestrate(struct orchestration *o, struct run *run);
@@ -40,3 +41,6 @@ struct execution_target {
 int execution_target(const char *adapter_type, const struct environment *environment,
 		     const json_t *lease_metadata, struct execution_target *out, struct error *err);
 void execution_target_clear(struct execution_target *target);
+/* Its form on the wire: {kind: local|remote, transport, ...}; never an address to call back to. */
+json_t *execution_target_json(const struct execution_target *target,
+			      const struct environment *environment, const char *lease_id);

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "record/workspace.h"
 #include "run/orchestrator.h"
 
 struct realization_source {

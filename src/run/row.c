@@ -167,6 +167,8 @@ json_t *run_json(const struct run *run)
 	json_put_str(o, "environmentId",
 		     id_is_set(run->environment_id) ? run->environment_id : NULL);
 	json_put_str(o, "leaseId", id_is_set(run->lease_id) ? run->lease_id : NULL);
+	json_put_str(o, "adapterType",
+		     json_str(json_object_at(run->context, "request"), "adapterType"));
 	json_put_str(o, "status", run_status_name(run->status));
 	json_put_str(o, "statusReason", run->status_reason);
 	json_put_new(o, "exitCode", run->has_exit_code ? json_integer(run->exit_code) : NULL);

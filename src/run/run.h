@@ -7,6 +7,8 @@
 #pragma once
 
 #include "lease/lease.h"
+#include "record/quota.h"
+#include "record/run_token.h"
 #include "runlog/runlog.h"
 
 struct run {
@@ -33,9 +35,10 @@ void run_clear(struct run *run);
 #define _cleanup_run_ _cleanup_(run_clear)
 /*
  * {id, companyId, agentId, projectId, issueId, executionWorkspaceId, environmentId, leaseId,
- * status, statusReason, exitCode, signal, reason, error, errorCode, command, cwd, timeoutMs,
- * retryOfRunId, processLossRetryCount, logBytes, context, timings, result, createdAt, startedAt,
- * finishedAt, updatedAt} Values of env and stdin are never shown; envKeys lists the names.
+ * adapterType (null: it named a command), status, statusReason, exitCode, signal, reason, error,
+ * errorCode, command, cwd, timeoutMs, retryOfRunId, processLossRetryCount, logBytes, context,
+ * timings, result, createdAt, startedAt, finishedAt, updatedAt} Values of env and stdin are never
+ * shown; envKeys lists the names.
  */
 json_t *run_json(const struct run *run);
 
@@ -48,9 +51,11 @@ struct runs_options {
 	const struct drivers *drivers;
 	struct executor *executor;
 	struct runlog_store *logs;
+	struct quota quota;    /* of each company */
 	int max_parallel;      /* threads; 0: 64. Further runs stay queued with a reason */
 	const char *api_url;   /* for BERTH_API_URL; NULL: none yet */
 	const char *home_path; /* <data>/home: working directories of agents without one */
+	const struct run_token_key *token_key; /* signs the tokens of runs; NULL: they get none */
 };
 int runs_new(const struct runs_options *options, struct runs **runs, struct error *err);
 /* Recovery at start (spec 01 E.7): runs of this node's earlier boots, and of dead nodes. */
@@ -84,5 +89,9 @@ int run_retry(struct runs *runs, const struct actor *actor, const char *id, stru
  * run_unwatch. */
 int run_watch(struct runs *runs, const char *id, struct error *err);
 void run_unwatch(struct runs *runs, const char *id, int fd);
+/* Compresses the logs of this node's runs that ended before the time and were not yet.
+ * ERR_CANCELLED once *stop is set. */
+int runs_pack_logs(struct runs *runs, int64_t before_ms, const atomic_bool *stop,
+		   struct error *err);
 /* Removes finished runs and their logs older than the time; returns how many. */
 int64_t runs_prune(struct runs *runs, int64_t before_ms, struct error *err);

@@ -26,9 +26,16 @@
 #define LOOK_AHEAD 32
 
 /* The first condition repeats that of the partial index, which SQLite needs to see spelt out. */
-SQL(RUN_QUEUE, "SELECT id, status_reason FROM runs"
+SQL(RUN_QUEUE, "SELECT id, status_reason, company_id FROM runs"
 	       " WHERE status IN ('queued', 'running', 'scheduled_retry') AND status = 'queued'"
 	       " AND node_id = $1 ORDER BY created_at, id LIMIT CAST($2 AS BIGINT)");
+/* Of each company only as many as it may have at a time, so that none stands in another's way. */
+SQL(RUN_QUEUE_BY_COMPANY,
+    "SELECT id, status_reason, company_id FROM (SELECT id, status_reason, company_id, created_at,"
+    " ROW_NUMBER() OVER (PARTITION BY company_id ORDER BY created_at, id) AS place FROM runs"
+    " WHERE status IN ('queued', 'running', 'scheduled_retry') AND status = 'queued'"
+    " AND node_id = $1) AS waiting WHERE place <= CAST($3 AS BIGINT)"
+    " ORDER BY created_at, id LIMIT CAST($2 AS BIGINT)");
 SQL(RUN_CANCEL_REQUESTS, "SELECT id FROM runs"
 			 " WHERE status IN ('queued', 'running', 'scheduled_retry')"
 			 " AND node_id = $1 AND cancel_requested_at IS NOT NULL LIMIT 100");
@@ -49,9 +56,11 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	runs->drivers = options->drivers;
 	runs->executor = options->executor;
 	runs->logs = options->logs;
+	runs->quota = options->quota;
 	runs->max_parallel = options->max_parallel > 0 ? options->max_parallel : DEFAULT_PARALLEL;
 	runs->api_url = xstrdup(options->api_url);
 	runs->home_path = xstrdup(options->home_path);
+	runs->token_key = options->token_key;
 	pthread_mutex_init(&runs->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -215,6 +224,7 @@ static void *walk_run(void *arg)
 		.logs = runs->logs,
 		.api_url = runs->api_url,
 		.home_path = runs->home_path,
+		.token_key = runs->token_key,
 		.cancel_fd = task->cancel_fd,
 	};
 
@@ -239,7 +249,8 @@ static void *walk_run(void *arg)
 }
 
 /* False when no thread could be had; the row stays as it is and is tried again. */
-static bool start_task(struct runs *runs, const char *id, struct exec *exec, struct runlog *log)
+static bool start_task(struct runs *runs, const char *id, const char *company_id, struct exec *exec,
+		       struct runlog *log)
 {
 	struct run_task *task = xcalloc(1, sizeof(*task));
 	_cleanup_error_ struct error err = { 0 };
@@ -251,6 +262,7 @@ static bool start_task(struct runs *runs, const char *id, struct exec *exec, str
 	task->exec = exec;
 	task->log = log;
 	id_copy(task->id, id);
+	id_copy(task->company_id, company_id);
 	task->cancel_fd = latch_new(&err);
 	if (task->cancel_fd < 0) {
 		log_error("run %s cannot start yet: %s", id, err.message);
@@ -278,9 +290,13 @@ static bool start_task(struct runs *runs, const char *id, struct exec *exec, str
 
 void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, struct runlog *log)
 {
+	_cleanup_run_ struct run run = { 0 };
+
+	/* Without the row it counts for no company. */
+	run_get(runs, run_id, &run, NULL);
 	/* Its command is going and its output must be taken: there is nothing better to do than
 	 * wait. */
-	while (!start_task(runs, run_id, exec, log)) {
+	while (!start_task(runs, run_id, run.company_id, exec, log)) {
 		if (!runs_pause(runs, TICK_MS))
 			return;
 	}
@@ -289,6 +305,7 @@ void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, stru
 struct queue {
 	struct runs *runs;
 	char (*ids)[ID_SIZE];
+	char (*companies)[ID_SIZE];
 	bool *explained; /* the row says already what it waits for */
 	size_t count, max;
 	char (*cancel)[ID_SIZE];
@@ -303,11 +320,15 @@ static int read_queue(struct tx *tx, void *arg, struct error *err)
 	int more;
 
 	q->count = q->cancels = 0;
-	if (tx_query(tx, &c, &RUN_QUEUE, err, B_TEXT(q->runs->node->id), B_INT((int64_t)q->max)) <
-	    0)
+	if (q->runs->quota.runs > 0
+		    ? tx_query(tx, &c, &RUN_QUEUE_BY_COMPANY, err, B_TEXT(q->runs->node->id),
+			       B_INT((int64_t)q->max), B_INT(q->runs->quota.runs)) < 0
+		    : tx_query(tx, &c, &RUN_QUEUE, err, B_TEXT(q->runs->node->id),
+			       B_INT((int64_t)q->max)) < 0)
 		return -1;
 	while ((more = cursor_next(&c, err)) > 0 && q->count < q->max) {
 		id_copy(q->ids[q->count], col_text(&c, 0));
+		id_copy(q->companies[q->count], col_text(&c, 2));
 		q->explained[q->count++] = !col_is_null(&c, 1);
 	}
 	if (more < 0)
@@ -335,14 +356,43 @@ static void honour_cancels(struct queue *q)
 	}
 }
 
+/* With the lock held. */
+static bool company_has_room(const struct runs *runs, const char *company_id)
+{
+	int64_t count = 0;
+
+	if (runs->quota.runs <= 0)
+		return true;
+	for (const struct run_task *task = runs->tasks; task; task = task->next)
+		count += streq(task->company_id, company_id);
+	return count < runs->quota.runs;
+}
+
+static void explain_waiting(struct runs *runs, const char *id, bool node_is_full)
+{
+	_cleanup_free_ char *reason =
+		node_is_full
+			? xasprintf("all %d run slots of this node are taken", runs->max_parallel)
+			: xasprintf("the company has %lld runs going, which is all it may have",
+				    (long long)runs->quota.runs);
+
+	run_note_waiting(runs->db, runs->clock, id, reason, NULL);
+}
+
 static void dispatch_once(struct runs *runs)
 {
 	size_t max = (size_t)runs->max_parallel + LOOK_AHEAD;
 	_cleanup_free_ void *ids = xcalloc(max, ID_SIZE);
+	_cleanup_free_ void *companies = xcalloc(max, ID_SIZE);
 	_cleanup_free_ void *explained = xcalloc(max, sizeof(bool));
 	_cleanup_free_ void *cancel = xcalloc(100, ID_SIZE);
 	struct queue q = {
-		.runs = runs, .ids = ids, .explained = explained, .max = max, .cancel = cancel
+		.runs = runs,
+		.ids = ids,
+		.companies = companies,
+		.explained = explained,
+		.max = max,
+		.cancel = cancel,
 	};
 	_cleanup_error_ struct error err = { 0 };
 
@@ -352,22 +402,20 @@ static void dispatch_once(struct runs *runs)
 	}
 	honour_cancels(&q);
 	for (size_t i = 0; i < q.count; i++) {
-		bool known, room;
+		bool known, room, full;
 
 		pthread_mutex_lock(&runs->lock);
 		known = find_task(runs, q.ids[i]) != NULL;
-		room = !runs->stopping && runs->active < (size_t)runs->max_parallel;
+		full = runs->active >= (size_t)runs->max_parallel;
+		room = !runs->stopping && !full && company_has_room(runs, q.companies[i]);
 		pthread_mutex_unlock(&runs->lock);
 		if (known)
 			continue;
 		if (room) {
-			if (!start_task(runs, q.ids[i], NULL, NULL))
+			if (!start_task(runs, q.ids[i], q.companies[i], NULL, NULL))
 				return;
 		} else if (!q.explained[i] && !runs->stopping) {
-			_cleanup_free_ char *reason = xasprintf(
-				"all %d run slots of this node are taken", runs->max_parallel);
-
-			run_note_waiting(runs->db, runs->clock, q.ids[i], reason, NULL);
+			explain_waiting(runs, q.ids[i], full);
 		}
 	}
 }

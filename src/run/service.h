@@ -10,7 +10,7 @@
 struct run_task {
 	struct run_task *next;
 	struct runs *runs;
-	char id[ID_SIZE];
+	char id[ID_SIZE], company_id[ID_SIZE];
 	int cancel_fd;     /* latch */
 	struct exec *exec; /* taken up: its command is going already; else NULL */
 	struct runlog *log;
@@ -32,7 +32,9 @@ struct runs {
 	struct executor *executor;
 	struct runlog_store *logs;
 	int max_parallel;
+	struct quota quota;
 	char *api_url, *home_path;
+	const struct run_token_key *token_key;
 
 	/* `lock` guards what follows; it is never held across a database or driver call. */
 	pthread_mutex_t lock;

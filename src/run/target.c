@@ -3,27 +3,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "run/adapter.h"
 
 #define DEFAULT_REMOTE_CWD "/tmp"
-
-/*
- * Adapters whose command Berth itself starts inside the place. The rest speak to a service of their
- * own; giving them a place they would not use means running on the host behind the holder's back,
- * so they are refused anywhere but on the host.
- */
-static const char *const IN_PLACE_ADAPTERS[] = {
-	"process", "acpx_local",   "claude_local",   "codex_local",
-	"cursor",  "gemini_local", "opencode_local", "pi_local",
-};
-
-static bool runs_in_place(const char *adapter_type)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(IN_PLACE_ADAPTERS); i++) {
-		if (streq(adapter_type, IN_PLACE_ADAPTERS[i]))
-			return true;
-	}
-	return false;
-}
 
 /* Metadata comes from a provider: only these two words may name a shell. */
 static const char *known_shell(const json_t *metadata)
@@ -54,7 +36,7 @@ int execution_target(const char *adapter_type, const struct environment *environ
 			"environment \"%s\" uses driver \"%s\", which this server cannot reach yet",
 			environment->name, driver_kind_name(environment->driver));
 	}
-	if (!runs_in_place(adapter_type))
+	if (!adapter_allows(adapter_type, environment->driver))
 		return error_set(
 			err, ERR_UNSUPPORTED_ADAPTER,
 			"adapter \"%s\" cannot run in \"%s\" (%s): choose a local environment "
@@ -74,4 +56,23 @@ void execution_target_clear(struct execution_target *target)
 {
 	free(target->remote_cwd);
 	*target = (struct execution_target){ 0 };
+}
+
+json_t *execution_target_json(const struct execution_target *target,
+			      const struct environment *environment, const char *lease_id)
+{
+	json_t *out = json_object();
+
+	json_put_str(out, "kind", target->remote ? "remote" : "local");
+	json_put_str(out, "environmentId", environment->id);
+	json_put_str(out, "leaseId", lease_id);
+	if (!target->remote)
+		return out;
+	json_put_str(out, "transport", target->transport);
+	json_put_str(out, "providerKey", json_str(environment->config, "provider"));
+	json_put_str(out, "shellCommand", target->shell);
+	json_put_str(out, "remoteCwd", target->remote_cwd);
+	json_put_new(out, "timeoutMs",
+		     target->timeout_ms > 0 ? json_integer(target->timeout_ms) : NULL);
+	return out;
 }

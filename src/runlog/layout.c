@@ -6,13 +6,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/path.h"
+#include "runlog/source.h"
 
 /* Leaves room for the suffixes within the 255 bytes of a file name. */
 #define NAME_MAX_BYTES 200
-#define FAN_SIZE 3
-
-static const char *const SUFFIX[] = { [LOG_DATA] = "data", [LOG_INDEX] = "index" };
 
 void record_encode(const struct record *r, unsigned char out[RECORD_SIZE])
 {
@@ -60,16 +59,13 @@ int64_t record_stream_total(const struct record *r, uint8_t stream)
 	}
 }
 
-int record_read(int index_fd, int64_t number, struct record *record, struct error *err)
+int record_read(struct source *index, int64_t number, struct record *record, struct error *err)
 {
 	unsigned char bytes[RECORD_SIZE];
-	ssize_t n;
+	ssize_t n = source_read(index, bytes, sizeof(bytes), number * RECORD_SIZE, err);
 
-	do
-		n = pread(index_fd, bytes, sizeof(bytes), (off_t)(number * RECORD_SIZE));
-	while (n < 0 && errno == EINTR);
 	if (n < 0)
-		return error_errno(err, errno, "read the index of a log");
+		return -1;
 	return n == RECORD_SIZE && record_decode(bytes, record);
 }
 
@@ -77,22 +73,22 @@ int record_read(int index_fd, int64_t number, struct record *record, struct erro
  * From the end backwards: usually the first look is enough; after a crash the records whose data
  * did not reach the disk, and behind a truncated log its few marks, are stepped over.
  */
-int log_tail_find(int index_fd, int data_fd, struct log_tail *tail, struct error *err)
+int log_tail_find(struct source *index, int64_t data_size, struct log_tail *tail, struct error *err)
 {
-	struct stat index, data;
+	int64_t index_size = source_size(index, err);
 	bool have_last = false;
 
 	*tail = (struct log_tail){ 0 };
-	if (fstat(index_fd, &index) < 0 || fstat(data_fd, &data) < 0)
-		return error_errno(err, errno, "look at a log");
-	tail->records = index.st_size / RECORD_SIZE;
+	if (index_size < 0)
+		return -1;
+	tail->records = index_size / RECORD_SIZE;
 	for (int64_t i = tail->records; i > 0; i--) {
 		struct record r = { 0 };
-		int rc = record_read(index_fd, i - 1, &r, err);
+		int rc = record_read(index, i - 1, &r, err);
 
 		if (rc < 0)
 			return -1;
-		if (rc == 0 || (!r.mark && r.end > data.st_size)) {
+		if (rc == 0 || (!r.mark && r.end > data_size)) {
 			tail->records = i - 1;
 			have_last = false;
 			continue;
@@ -119,23 +115,26 @@ int log_name_check(const char *name, struct error *err)
 	return 0;
 }
 
-static void fan_of(const char *name, char fan[FAN_SIZE])
+void log_fan(const char *name, char fan[FAN_SIZE])
 {
-	fan[0] = name[0];
-	fan[1] = name[1];
+	/* Identifiers that begin with the time they were made end at random. */
+	const char *from = id_is_ordered(name) ? name + ID_SIZE - FAN_SIZE : name;
+
+	fan[0] = from[0];
+	fan[1] = from[0] ? from[1] : '\0';
 	fan[2] = '\0';
 }
 
-int log_file_open(struct runlog_store *store, const char *name, enum log_file which, int flags,
-		  int *fd, struct error *err)
+int log_file_open(struct runlog_store *store, const char *name, enum log_file which,
+		  int64_t segment, int flags, int *fd, struct error *err)
 {
 	_cleanup_free_ char *path = NULL;
 	char fan[FAN_SIZE];
 
 	if (log_name_check(name, err) < 0)
 		return -1;
-	fan_of(name, fan);
-	path = xasprintf("%s/%s.%s", fan, name, SUFFIX[which]);
+	log_fan(name, fan);
+	path = log_path(name, which, segment, FORM_PLAIN);
 	flags |= O_CLOEXEC | O_NOFOLLOW;
 	*fd = openat(store->dirfd, path, flags, 0600);
 	if (*fd < 0 && errno == ENOENT && (flags & O_CREAT)) {
@@ -150,16 +149,36 @@ int log_file_open(struct runlog_store *store, const char *name, enum log_file wh
 	return error_errno(err, errno, "open log %s", name);
 }
 
+/* In every form it may have. 1 when there was one. */
 static int log_file_unlink(struct runlog_store *store, const char *name, enum log_file which,
-			   struct error *err)
+			   int64_t segment, struct error *err)
 {
-	_cleanup_free_ char *path = NULL;
-	char fan[FAN_SIZE];
+	static const enum log_form FORMS[] = { FORM_PLAIN, FORM_PACKED, FORM_HALF };
+	int found = 0;
 
-	fan_of(name, fan);
-	path = xasprintf("%s/%s.%s", fan, name, SUFFIX[which]);
-	if (unlinkat(store->dirfd, path, 0) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "remove log %s", name);
+	for (size_t i = 0; i < ARRAY_SIZE(FORMS); i++) {
+		_cleanup_free_ char *path = log_path(name, which, segment, FORMS[i]);
+
+		if (unlinkat(store->dirfd, path, 0) == 0)
+			found = 1;
+		else if (errno != ENOENT)
+			return error_errno(err, errno, "remove log %s", name);
+	}
+	return found;
+}
+
+/* From the last one down: were we to die in between, the rest would still be found from 0 up. */
+int log_data_remove(struct runlog_store *store, const char *name, int64_t from, struct error *err)
+{
+	int64_t last = from;
+
+	while (log_file_exists(store, name, LOG_DATA, last + 1, FORM_PLAIN) ||
+	       log_file_exists(store, name, LOG_DATA, last + 1, FORM_PACKED))
+		last++;
+	for (; last >= from; last--) {
+		if (log_file_unlink(store, name, LOG_DATA, last, err) < 0)
+			return -1;
+	}
 	return 0;
 }
 
@@ -172,9 +191,9 @@ int runlog_remove(struct runlog_store *store, const char *name, struct error *er
 	int rc = topic_claim(topic, err);
 
 	if (rc == 0) {
-		rc = log_file_unlink(store, name, LOG_INDEX, err);
-		if (rc == 0)
-			rc = log_file_unlink(store, name, LOG_DATA, err);
+		rc = log_file_unlink(store, name, LOG_INDEX, 0, err) < 0
+			     ? -1
+			     : log_data_remove(store, name, 0, err);
 		topic_unclaim(topic);
 	}
 	topic_put(topic);
@@ -183,12 +202,14 @@ int runlog_remove(struct runlog_store *store, const char *name, struct error *er
 
 int64_t runlog_size(struct runlog_store *store, const char *name)
 {
-	_cleanup_close_ int index_fd = -1, data_fd = -1;
+	_cleanup_source_ struct source index = SOURCE_NONE;
 	struct log_tail tail;
+	int64_t data_size;
 
-	if (log_file_open(store, name, LOG_INDEX, O_RDONLY, &index_fd, NULL) < 0 ||
-	    log_file_open(store, name, LOG_DATA, O_RDONLY, &data_fd, NULL) < 0 ||
-	    log_tail_find(index_fd, data_fd, &tail, NULL) < 0)
+	if (source_open(store, name, LOG_INDEX, 0, &index, NULL) < 0)
+		return -1;
+	data_size = log_data_size(store, name, NULL);
+	if (data_size < 0 || log_tail_find(&index, data_size, &tail, NULL) < 0)
 		return -1;
 	return tail.last.end;
 }

@@ -1,9 +1,11 @@
 /*
  * How a log lies on disk, and who has one open in this process. Private to runlog/.
  *
- * Logs fan out over directories named by the first two bytes of their names, so that 100,000 of
- * them stay quick to find and to list: `ab/abc.data`, `ab/abc.index`. The index makes a log exist:
- * it is created last and removed first.
+ * Logs fan out over directories named by two bytes of their names, the first or, of identifiers
+ * that begin with their time, the last, so that 100,000 of them stay quick to find and to list:
+ * `ab/abc.data`, `ab/abc.index`. The index makes a log exist:
+ * it is created last and removed first. The data is cut into segments of 64 MiB, and files that
+ * nobody writes any more are compressed: source.h has the names.
  *
  * A record is 32 bytes, little-endian: u64 end, u64 stdout, u64 stderr, u64 time << 8 | stream.
  * Each carries the totals of all streams (the PTY's is what the other two leave of `end`), so any
@@ -35,8 +37,9 @@ void record_encode(const struct record *record, unsigned char out[RECORD_SIZE]);
 /* False for bytes that no writer wrote: the rest of an interrupted write. */
 bool record_decode(const unsigned char in[RECORD_SIZE], struct record *record);
 int64_t record_stream_total(const struct record *record, uint8_t stream);
+struct source;
 /* 1 read, 0 not there or not a record, -1. */
-int record_read(int index_fd, int64_t number, struct record *record, struct error *err);
+int record_read(struct source *index, int64_t number, struct record *record, struct error *err);
 
 /* The sound end of a log: what readers may rely on and where the writer goes on. */
 struct log_tail {
@@ -44,13 +47,21 @@ struct log_tail {
 	int64_t kept;       /* bytes of data they cover */
 	struct record last; /* zero for an empty log */
 };
-int log_tail_find(int index_fd, int data_fd, struct log_tail *tail, struct error *err);
+int log_tail_find(struct source *index, int64_t data_size, struct log_tail *tail,
+		  struct error *err);
 
+#define FAN_SIZE 3
+void log_fan(const char *name, char fan[FAN_SIZE]);
 int log_name_check(const char *name, struct error *err);
 enum log_file { LOG_DATA, LOG_INDEX };
-/* With O_CREAT in flags makes the directory as well. */
-int log_file_open(struct runlog_store *store, const char *name, enum log_file which, int flags,
-		  int *fd, struct error *err);
+/* To write, plain. With O_CREAT in flags makes the directory as well. */
+int log_file_open(struct runlog_store *store, const char *name, enum log_file which,
+		  int64_t segment, int flags, int *fd, struct error *err);
+/* Brings back the plain form of what a writer goes on with; see archive.c. */
+int log_unpack(struct runlog_store *store, const char *name, enum log_file which, int64_t segment,
+	       struct error *err);
+/* Its data files from the last down to this segment, in every form. */
+int log_data_remove(struct runlog_store *store, const char *name, int64_t from, struct error *err);
 
 /* One reader waiting for more; lives inside struct runlog_reader. */
 struct follower {
@@ -66,6 +77,7 @@ struct topic {
 	pthread_mutex_t lock;
 	bool claimed; /* by a writer, or by whoever removes the log */
 	bool live;    /* a writer is appending */
+	int64_t end;  /* bytes so far, kept or not; atomic, of the writer that has it */
 	struct follower *followers;
 	char name[];
 };
@@ -75,6 +87,7 @@ struct runlog_store {
 	int refs; /* the owner's and one per topic: readers may outlive runlog_store_close */
 	int dirfd;
 	int64_t max_bytes;
+	int64_t segment_bytes;
 	struct topic *topics[64];
 };
 

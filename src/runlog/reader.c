@@ -1,9 +1,6 @@
-#include "runlog/layout.h"
+#include "runlog/source.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "base/fd.h"
 
 /* Idle followers are many and keep little: records by the handful, data only while it flows. */
@@ -14,7 +11,8 @@
 struct runlog_reader {
 	struct topic *topic;
 	struct follower follower;
-	int data_fd, index_fd;
+	struct source index, data;
+	int64_t segment;      /* of the data that is open; -1: none */
 	int64_t position;     /* the next byte to give */
 	int64_t next;         /* number of the record it lies in */
 	struct record before; /* the record before that one */
@@ -23,26 +21,26 @@ struct runlog_reader {
 	int64_t ahead_first;  /* numbers of the records in `ahead` */
 	int64_t ahead_count;
 	unsigned char ahead[RECORDS_AHEAD][RECORD_SIZE];
-	char *data; /* bytes [data_start, data_start + data_len) of the data file */
+	char *bytes; /* [data_start, data_start + data_len) of the log */
 	int64_t data_start, data_len, data_cap;
 };
 
 /* The first record that ends behind `since`: the one `since` lies in. */
 static int seek(struct runlog_reader *r, int64_t since, struct error *err)
 {
-	struct stat st;
 	struct record record;
+	int64_t size = source_size(&r->index, err);
 	int rc;
 
-	if (fstat(r->index_fd, &st) < 0)
-		return error_errno(err, errno, "look at log %s", r->topic->name);
+	if (size < 0)
+		return -1;
 
-	int64_t low = 0, high = st.st_size / RECORD_SIZE;
+	int64_t low = 0, high = size / RECORD_SIZE;
 
 	while (low < high) {
 		int64_t middle = low + (high - low) / 2;
 
-		rc = record_read(r->index_fd, middle, &record, err);
+		rc = record_read(&r->index, middle, &record, err);
 		if (rc < 0)
 			return -1;
 		if (rc == 0 || record.end > since)
@@ -52,7 +50,7 @@ static int seek(struct runlog_reader *r, int64_t since, struct error *err)
 	}
 	/* Of several marks the first one is where the kept output ends. */
 	for (; low > 0; low--) {
-		rc = record_read(r->index_fd, low - 1, &r->before, err);
+		rc = record_read(&r->index, low - 1, &r->before, err);
 		if (rc < 0)
 			return -1;
 		if (rc > 0 && !r->before.mark)
@@ -68,13 +66,14 @@ static int seek(struct runlog_reader *r, int64_t since, struct error *err)
 int runlog_reader_open(struct runlog_store *store, const char *name, int64_t since,
 		       struct runlog_reader **out, struct error *err)
 {
-	_cleanup_close_ int data_fd = -1, index_fd = -1, event_fd = -1;
+	_cleanup_source_ struct source index = SOURCE_NONE, data = SOURCE_NONE;
+	_cleanup_close_ int event_fd = -1;
 
 	*out = NULL;
 	if (since < 0)
 		return error_set(err, ERR_VALIDATION, "a log has no offset %lld", (long long)since);
-	if (log_file_open(store, name, LOG_INDEX, O_RDONLY, &index_fd, err) < 0 ||
-	    log_file_open(store, name, LOG_DATA, O_RDONLY, &data_fd, err) < 0)
+	if (source_open(store, name, LOG_INDEX, 0, &index, err) < 0 ||
+	    source_open(store, name, LOG_DATA, 0, &data, err) < 0)
 		return -1;
 	event_fd = latch_new(err);
 	if (event_fd < 0)
@@ -83,8 +82,9 @@ int runlog_reader_open(struct runlog_store *store, const char *name, int64_t sin
 	struct runlog_reader *r = xcalloc(1, sizeof(*r));
 
 	r->topic = topic_get(store, name);
-	r->data_fd = steal_fd(&data_fd);
-	r->index_fd = steal_fd(&index_fd);
+	r->index = index;
+	r->data = data;
+	index = data = SOURCE_NONE;
 	r->follower.event_fd = steal_fd(&event_fd);
 	topic_follow(r->topic, &r->follower);
 	if (seek(r, since, err) < 0) {
@@ -95,18 +95,69 @@ int runlog_reader_open(struct runlog_store *store, const char *name, int64_t sin
 	return 0;
 }
 
+/* The segment of the byte at `offset`. */
+static int open_segment(struct runlog_reader *r, int64_t offset, struct error *err)
+{
+	struct runlog_store *store = r->topic->store;
+	int64_t segment = offset / store->segment_bytes;
+	struct source source;
+
+	if (segment == r->segment)
+		return 0;
+	if (source_open(store, r->topic->name, LOG_DATA, segment, &source, err) < 0)
+		return -1;
+	source_close(&r->data);
+	r->data = source;
+	r->segment = segment;
+	return 0;
+}
+
+static int64_t segment_end(const struct runlog_reader *r, int64_t offset)
+{
+	int64_t size = r->topic->store->segment_bytes;
+
+	return (offset / size + 1) * size;
+}
+
+/*
+ * How far the data reaches, as far as a record that ends at `end` wants to know: a segment that is
+ * there says that all before it are full.
+ */
+static int look_at_data(struct runlog_reader *r, int64_t end, struct error *err)
+{
+	struct runlog_store *store = r->topic->store;
+	int64_t segment = (end - 1) / store->segment_bytes;
+	_cleanup_source_ struct source other = SOURCE_NONE;
+	_cleanup_error_ struct error why = { 0 };
+	struct source *source = &r->data;
+
+	if (segment != r->segment) {
+		source = &other;
+		if (source_open(store, r->topic->name, LOG_DATA, segment, &other, &why) < 0) {
+			if (why.code == ERR_NOT_FOUND)
+				return 0;
+			error_move(err, &why);
+			return -1;
+		}
+	}
+
+	int64_t size = source_size(source, err);
+
+	if (size < 0)
+		return -1;
+	r->data_size = segment * store->segment_bytes + MIN_OF(size, store->segment_bytes);
+	return 0;
+}
+
 /* 1 and the next record, 0 when there is none that can be used yet, -1. */
 static int next_record(struct runlog_reader *r, struct record *record, struct error *err)
 {
 	if (r->next >= r->ahead_first + r->ahead_count) {
-		ssize_t n;
+		ssize_t n = source_read(&r->index, r->ahead, sizeof(r->ahead),
+					r->next * RECORD_SIZE, err);
 
-		do
-			n = pread(r->index_fd, r->ahead, sizeof(r->ahead),
-				  (off_t)(r->next * RECORD_SIZE));
-		while (n < 0 && errno == EINTR);
 		if (n < 0)
-			return error_errno(err, errno, "read the index of log %s", r->topic->name);
+			return error_wrap(err, "log %s", r->topic->name);
 		r->ahead_first = r->next;
 		r->ahead_count = n / RECORD_SIZE;
 		if (r->ahead_count == 0)
@@ -118,11 +169,8 @@ static int next_record(struct runlog_reader *r, struct record *record, struct er
 	if (record->mark || record->end <= r->data_size)
 		return 1;
 
-	struct stat st;
-
-	if (fstat(r->data_fd, &st) < 0)
-		return error_errno(err, errno, "look at log %s", r->topic->name);
-	r->data_size = st.st_size;
+	if (look_at_data(r, record->end, err) < 0)
+		return -1;
 	if (record->end <= r->data_size)
 		return 1;
 not_sound:
@@ -145,7 +193,8 @@ static int next_unread(struct runlog_reader *r, struct record *record, struct er
 	return rc;
 }
 
-/* Has the bytes from `offset` in r->data: at least `len`, some more when they are there anyway. */
+/* Has the bytes from `offset` in r->bytes: at least `len`, all of one segment, some more when they
+ * are there anyway. */
 static int fetch(struct runlog_reader *r, int64_t offset, int64_t len, struct error *err)
 {
 	if (offset >= r->data_start && offset + len <= r->data_start + r->data_len)
@@ -153,29 +202,35 @@ static int fetch(struct runlog_reader *r, int64_t offset, int64_t len, struct er
 
 	int64_t want = MIN_OF(MAX_OF(len, DATA_AHEAD), r->data_size - offset);
 
+	if (open_segment(r, offset, err) < 0)
+		return -1;
+	want = MIN_OF(want, segment_end(r, offset) - offset);
 	if (want > r->data_cap) {
-		r->data = xrealloc(r->data, (size_t)want);
+		r->bytes = xrealloc(r->bytes, (size_t)want);
 		r->data_cap = want;
 	}
 	r->data_start = offset;
 	r->data_len = 0;
-	while (r->data_len < len) {
-		ssize_t n = pread(r->data_fd, r->data + r->data_len, (size_t)(want - r->data_len),
-				  (off_t)(offset + r->data_len));
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return error_errno(err, n < 0 ? errno : EIO, "read log %s", r->topic->name);
-		r->data_len += n;
-	}
+	ssize_t n = source_read(&r->data, r->bytes, (size_t)want,
+				offset % r->topic->store->segment_bytes, err);
+
+	if (n >= 0 && n < len)
+		error_set(err, ERR_IO, "it is shorter than its index says");
+	if (n < len)
+		return error_wrap(err, "log %s", r->topic->name);
+	r->data_len = n;
 	return 0;
 }
 
 static void drop_data(struct runlog_reader *r)
 {
-	free(r->data);
-	r->data = NULL;
+	free(r->bytes);
+	r->bytes = NULL;
+	if (r->data.pack)
+		pack_rest(r->data.pack);
+	if (r->index.pack)
+		pack_rest(r->index.pack);
 	r->data_start = r->data_len = r->data_cap = 0;
 }
 
@@ -210,6 +265,7 @@ int runlog_read(struct runlog_reader *r, size_t max, struct runlog_chunk *chunk,
 	int64_t from = MAX_OF(r->position, r->before.end);
 	int64_t len = MIN_OF(record.end - from, (int64_t)MIN_OF(MAX_OF(max, 1), CHUNK_MAX));
 
+	len = MIN_OF(len, segment_end(r, from) - from);
 	if (fetch(r, from, len, err) < 0)
 		return -1;
 	*chunk = (struct runlog_chunk){
@@ -218,34 +274,58 @@ int runlog_read(struct runlog_reader *r, size_t max, struct runlog_chunk *chunk,
 		.stream_offset = record_stream_total(&record, record.stream) - (record.end - from),
 		.time_ms = record.time_ms,
 		.len = (size_t)len,
-		.data = r->data + (from - r->data_start),
+		.data = r->bytes + (from - r->data_start),
 	};
 	r->position = from + len;
 	return 1;
+}
+
+/* Where a stretch from `begin` on must end at the latest, and the file it lies in from `start`. */
+static int stretch_file(struct runlog_reader *r, int64_t begin, int *fd, int64_t *start,
+			int64_t *limit, struct error *err)
+{
+	int64_t size = r->topic->store->segment_bytes;
+	struct pack_stretch frame;
+
+	if (open_segment(r, begin, err) < 0)
+		return -1;
+	*fd = r->data.fd;
+	*start = begin / size * size;
+	*limit = MIN_OF(*limit, *start + size);
+	if (!r->data.pack)
+		return 0;
+	if (pack_frame(r->data.pack, begin - *start, &frame, err) < 0)
+		return error_wrap(err, "log %s", r->topic->name);
+	*fd = frame.fd;
+	*start += frame.start;
+	*limit = MIN_OF(*limit, *start + frame.len);
+	return 0;
 }
 
 int runlog_read_stretch(struct runlog_reader *r, int64_t max, struct runlog_stretch *stretch,
 			struct error *err)
 {
 	struct record record;
-	int64_t begin = -1;
-	int rc;
+	int64_t begin = -1, start = 0, limit = 0;
+	int rc, fd = -1;
 
 	while ((rc = next_unread(r, &record, err)) > 0 && !record.mark) {
-		int64_t from = MAX_OF(r->position, r->before.end);
-
-		if (begin < 0)
-			begin = from;
-		r->position = MIN_OF(record.end, begin + MAX_OF(max, 1));
-		if (r->position < record.end || r->position == begin + max)
+		if (begin < 0) {
+			begin = MAX_OF(r->position, r->before.end);
+			limit = begin + MAX_OF(max, 1);
+			if (stretch_file(r, begin, &fd, &start, &limit, err) < 0)
+				return -1;
+		}
+		r->position = MIN_OF(record.end, limit);
+		if (r->position == limit)
 			break;
 	}
 	if (rc < 0)
 		return -1;
 	if (begin < 0 && rc > 0)
 		r->truncated = true;
-	*stretch =
-		(struct runlog_stretch){ r->data_fd, begin, begin < 0 ? 0 : r->position - begin };
+	*stretch = (struct runlog_stretch){ fd, begin < 0 ? -1 : begin - start,
+					    begin < 0 ? 0 : r->position - begin };
 	return begin >= 0 || rc > 0;
 }
 
@@ -273,9 +353,9 @@ void runlog_reader_close(struct runlog_reader *r)
 		return;
 	topic_unfollow(r->topic, &r->follower);
 	close_fdp(&r->follower.event_fd);
-	close_fdp(&r->data_fd);
-	close_fdp(&r->index_fd);
 	topic_put(r->topic);
 	drop_data(r);
+	source_close(&r->data);
+	source_close(&r->index);
 	free(r);
 }

@@ -1,17 +1,20 @@
 /*
  * Append-only output logs with byte offsets.
  *
- * A log is a directory entry pair: `<name>.data` holds the payload bytes of all streams in arrival
- * order, `<name>.index` fixed-size records {end offset, stream, time} that cut the data into
- * chunks. An offset counts payload bytes of both streams; a chunk also knows its offset within its
- * own stream. Data is written before its index record, so after a crash a reader sees a prefix and
- * the writer cuts the ragged end when it opens the log again.
+ * A log is a pair of files: `<name>.data` holds the payload bytes of all streams in arrival order,
+ * `<name>.index` fixed-size records {end offset, stream, time} that cut the data into chunks. Data
+ * beyond 64 MiB goes on in `<name>.data-1` and so forth, with offsets going on; what is finished is
+ * compressed by runlog_pack and read as before. An offset counts payload bytes of both streams; a
+ * chunk also knows its offset within its own stream. Data is written before its index record, so
+ * after a crash a reader sees a prefix and the writer cuts the ragged end when it opens the log
+ * again.
  *
  * One writer per log; any number of readers, in any thread, before, during and after. Readers never
  * slow the writer down.
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -27,6 +30,11 @@ struct runlog_reader;
  * kept, and the reader meets one truncation mark. */
 int runlog_store_open(int dirfd, int64_t max_bytes, struct runlog_store **store, struct error *err);
 void runlog_store_close(struct runlog_store *store);
+/* How many bytes a file of data holds, instead of 64 MiB: for tests, before anything is opened. */
+void runlog_store_set_segment(struct runlog_store *store, int64_t bytes);
+/* Every log that is being written, and how many bytes it has. fn may only take notes. */
+typedef void runlog_live_fn(void *arg, const char *name, int64_t end);
+void runlog_each_live(struct runlog_store *store, runlog_live_fn *fn, void *arg);
 
 /* Opens for appending, creating it if absent; name is one path segment without a leading dot, at
  * most 200 bytes (ERR_BAD_PATH). ERR_CONFLICT while another writer has it. */
@@ -82,7 +90,15 @@ bool runlog_is_live(struct runlog_reader *reader);
 int runlog_reader_event(struct runlog_reader *reader);
 void runlog_reader_close(struct runlog_reader *reader);
 
-/* Absence is success; ERR_CONFLICT while it is being written. Open readers read on. */
+/*
+ * Compresses what is finished: of a log that has ended everything, unless it is too small to gain
+ * by it; of one that is being written the segments its writer has left behind. Killed at any point
+ * it leaves the log whole. ERR_CANCELLED once *stop (may be NULL) is set; again is fine.
+ */
+int runlog_pack(struct runlog_store *store, const char *name, const atomic_bool *stop,
+		struct error *err);
+/* Absence is success; ERR_CONFLICT while it is being written or compressed. Open readers read on to
+ * the end of their segment. */
 int runlog_remove(struct runlog_store *store, const char *name, struct error *err);
 /* As runlog_end; -1: no such log. */
 int64_t runlog_size(struct runlog_store *store, const char *name);

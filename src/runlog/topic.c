@@ -5,6 +5,8 @@
 #include <string.h>
 #include "base/fd.h"
 
+#define SEGMENT_BYTES ((int64_t)64 << 20)
+
 int runlog_store_open(int dirfd, int64_t max_bytes, struct runlog_store **out, struct error *err)
 {
 	*out = NULL;
@@ -23,6 +25,7 @@ int runlog_store_open(int dirfd, int64_t max_bytes, struct runlog_store **out, s
 	store->refs = 1;
 	store->dirfd = own;
 	store->max_bytes = max_bytes;
+	store->segment_bytes = SEGMENT_BYTES;
 	*out = store;
 	return 0;
 }
@@ -121,6 +124,24 @@ void topic_unclaim(struct topic *topic)
 	pthread_mutex_lock(&topic->lock);
 	topic->claimed = false;
 	pthread_mutex_unlock(&topic->lock);
+}
+
+void runlog_store_set_segment(struct runlog_store *store, int64_t bytes)
+{
+	store->segment_bytes = bytes;
+}
+
+void runlog_each_live(struct runlog_store *store, runlog_live_fn *fn, void *arg)
+{
+	pthread_mutex_lock(&store->lock);
+	for (size_t i = 0; i < ARRAY_SIZE(store->topics); i++) {
+		for (struct topic *topic = store->topics[i]; topic; topic = topic->next) {
+			if (topic_is_live(topic))
+				fn(arg, topic->name,
+				   __atomic_load_n(&topic->end, __ATOMIC_ACQUIRE));
+		}
+	}
+	pthread_mutex_unlock(&store->lock);
 }
 
 static void wake_locked(struct topic *topic)

@@ -1,4 +1,4 @@
-#include "runlog/layout.h"
+#include "runlog/source.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,36 +23,77 @@ struct runlog {
 	struct topic *topic;
 	int data_fd, index_fd;
 	pthread_mutex_t lock; /* one writer, yet several threads of it; held over its own writes */
+	int64_t segment;      /* of the data that data_fd is */
 	int64_t records;
-	int64_t kept;        /* where the next chunk goes in the data file */
+	int64_t kept;        /* where the next chunk goes in the data */
 	struct record total; /* the last record's totals, and what was dropped since */
 	int64_t marked;      /* total.end as the last mark has it */
 	int64_t look_at;     /* value of kept at which the disk is looked at again */
 	bool truncated;
 	bool names_synced;
-	int64_t end; /* total.end for readers of runlog_end, atomic */
 };
 
 static void publish_end(struct runlog *log)
 {
-	__atomic_store_n(&log->end, log->total.end, __ATOMIC_RELEASE);
+	__atomic_store_n(&log->topic->end, log->total.end, __ATOMIC_RELEASE);
+}
+
+/* Moves on to another file of data; what is left behind is on disk before. */
+static int enter_segment(struct runlog *log, int64_t segment, struct error *err)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (log_file_open(log->topic->store, log->topic->name, LOG_DATA, segment, O_RDWR | O_CREAT,
+			  &fd, err) < 0)
+		return -1;
+	if (segment > log->segment && (fdatasync(log->data_fd) < 0 || fdatasync(log->index_fd) < 0))
+		return error_errno(err, errno, "sync log %s", log->topic->name);
+	close(log->data_fd);
+	log->data_fd = steal_fd(&fd);
+	log->segment = segment;
+	log->names_synced = false;
+	return 0;
+}
+
+/* A log that was packed, or is longer than a segment: the writer goes on in its last one. */
+static int find_end(struct runlog *log, int64_t data_size, struct error *err)
+{
+	struct runlog_store *store = log->topic->store;
+	int64_t segment = log->kept / store->segment_bytes;
+
+	if (data_size >= store->segment_bytes &&
+	    log_data_remove(store, log->topic->name, segment + 1, err) < 0)
+		return -1;
+	if (segment == log->segment)
+		return 0;
+	if (log_unpack(store, log->topic->name, LOG_DATA, segment, err) < 0)
+		return -1;
+	return enter_segment(log, segment, err);
 }
 
 static int recover(struct runlog *log, struct error *err)
 {
+	struct runlog_store *store = log->topic->store;
+	struct source index = { log->index_fd, NULL }, first = { log->data_fd, NULL };
 	struct log_tail tail;
+	int64_t data_size = source_size(&first, err);
 
-	if (log_tail_find(log->index_fd, log->data_fd, &tail, err) < 0)
+	if (data_size >= store->segment_bytes)
+		data_size = log_data_size(store, log->topic->name, err);
+	if (data_size < 0 || log_tail_find(&index, data_size, &tail, err) < 0)
 		return -1;
-	/* Index first: were we to die in between, no record would point at data that is gone. */
-	if (ftruncate(log->index_fd, (off_t)(tail.records * RECORD_SIZE)) < 0 ||
-	    ftruncate(log->data_fd, (off_t)tail.kept) < 0)
-		return error_errno(err, errno, "cut the ragged end of a log");
 	log->records = tail.records;
 	log->kept = tail.kept;
 	log->total = tail.last;
 	log->truncated = tail.last.mark;
 	log->marked = tail.last.mark ? tail.last.end : 0;
+	/* Index first: were we to die in between, no record would point at data that is gone. */
+	if (ftruncate(log->index_fd, (off_t)(tail.records * RECORD_SIZE)) < 0)
+		return error_errno(err, errno, "cut the ragged end of a log");
+	if (find_end(log, data_size, err) < 0)
+		return -1;
+	if (ftruncate(log->data_fd, (off_t)(tail.kept - log->segment * store->segment_bytes)) < 0)
+		return error_errno(err, errno, "cut the ragged end of a log");
 	publish_end(log);
 	return 0;
 }
@@ -72,8 +113,14 @@ static int make_files(struct runlog *log, struct error *err)
 	struct runlog_store *store = log->topic->store;
 	const char *name = log->topic->name;
 
-	if (log_file_open(store, name, LOG_DATA, O_RDWR | O_CREAT, &log->data_fd, err) < 0 ||
-	    log_file_open(store, name, LOG_INDEX, O_RDWR | O_CREAT, &log->index_fd, err) < 0)
+	/* Of a packed log the first segment always is, so it is unpacked last; nothing empty may be
+	 * made beside a packed file. */
+	if (log_file_exists(store, name, LOG_DATA, 0, FORM_PACKED) &&
+	    (log_unpack(store, name, LOG_INDEX, 0, err) < 0 ||
+	     log_unpack(store, name, LOG_DATA, 0, err) < 0))
+		return -1;
+	if (log_file_open(store, name, LOG_DATA, 0, O_RDWR | O_CREAT, &log->data_fd, err) < 0 ||
+	    log_file_open(store, name, LOG_INDEX, 0, O_RDWR | O_CREAT, &log->index_fd, err) < 0)
 		return -1;
 	return recover(log, err);
 }
@@ -81,11 +128,11 @@ static int make_files(struct runlog *log, struct error *err)
 /* Only what is there already, be it the data of a log that never got its index. */
 static int find_files(struct runlog *log, struct error *err)
 {
-	_cleanup_error_ struct error why = { 0 };
-	_cleanup_close_ int fd = -1;
+	struct runlog_store *store = log->topic->store;
+	const char *name = log->topic->name;
 
-	if (log_file_open(log->topic->store, log->topic->name, LOG_DATA, O_RDONLY, &fd, &why) < 0 &&
-	    why.code == ERR_NOT_FOUND)
+	if (!log_file_exists(store, name, LOG_DATA, 0, FORM_PLAIN) &&
+	    !log_file_exists(store, name, LOG_DATA, 0, FORM_PACKED))
 		return 0;
 	return make_files(log, err);
 }
@@ -200,6 +247,25 @@ static int check_disk(struct runlog *log, struct error *err)
 	return 0;
 }
 
+/* What a failed write left behind `kept` is overwritten by the next one. */
+static int write_data(struct runlog *log, const char *data, int64_t len, struct error *err)
+{
+	int64_t size = log->topic->store->segment_bytes, at = log->kept;
+
+	while (len) {
+		int64_t n = MIN_OF(len, size - at % size);
+
+		if (at / size != log->segment && enter_segment(log, at / size, err) < 0)
+			return -1;
+		if (fd_pwrite_all(log->data_fd, data, (size_t)n, (off_t)(at % size), err) < 0)
+			return error_wrap(err, "log %s", log->topic->name);
+		data += n;
+		at += n;
+		len -= n;
+	}
+	return 0;
+}
+
 static int keep(struct runlog *log, enum runlog_stream stream, const void *data, int64_t len,
 		int64_t now_ms, struct error *err)
 {
@@ -208,10 +274,7 @@ static int keep(struct runlog *log, enum runlog_stream stream, const void *data,
 	if (check_disk(log, err) < 0)
 		return -1;
 	add_to_total(&record, stream, len, now_ms);
-	/* What a failed write left behind `kept` is overwritten by the next one. */
-	if (fd_pwrite_all(log->data_fd, data, (size_t)len, (off_t)log->kept, err) < 0)
-		return error_wrap(err, "log %s", log->topic->name);
-	if (write_record(log, &record, err) < 0)
+	if (write_data(log, data, len, err) < 0 || write_record(log, &record, err) < 0)
 		return -1;
 	log->total = record;
 	log->kept += len;
@@ -273,15 +336,16 @@ int runlog_append(struct runlog *log, enum runlog_stream stream, const void *dat
 
 int64_t runlog_end(const struct runlog *log)
 {
-	return __atomic_load_n(&log->end, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&log->topic->end, __ATOMIC_ACQUIRE);
 }
 
 /* A file that was just made survives a power cut only once its directories are on disk. */
 static int sync_names(struct runlog *log, struct error *err)
 {
 	_cleanup_close_ int fan_fd = -1;
-	const char fan[] = { log->topic->name[0], log->topic->name[1], '\0' };
+	char fan[FAN_SIZE];
 
+	log_fan(log->topic->name, fan);
 	if (dir_open(log->topic->store->dirfd, fan, &fan_fd, err) < 0 ||
 	    dir_sync(fan_fd, err) < 0 || dir_sync(log->topic->store->dirfd, err) < 0)
 		return -1;

@@ -1,5 +1,17 @@
 #include <string.h>
+#include "base/metric.h"
 #include "store/engine.h"
+
+METRIC_HISTOGRAM(WRITE_SECONDS, "berth_db_write_seconds", "",
+		 "From asking for a transaction that writes to its commit, the queue included");
+METRIC_HISTOGRAM(READ_SECONDS, "berth_db_read_seconds", "",
+		 "From asking for a transaction that reads to its end");
+METRIC_GAUGE(WRITES_WAITING, "berth_db_writes_waiting", "",
+	     "Transactions that write, queued or under way");
+METRIC_COUNTER(WRITES_FAILED, "berth_db_failures_total", "kind=\"write\"",
+	       "Transactions that failed, refusals of their own closures included");
+METRIC_COUNTER(READS_FAILED, "berth_db_failures_total", "kind=\"read\"",
+	       "Transactions that failed, refusals of their own closures included");
 
 /* Weak, so that a program without statements links. */
 extern const struct sql *const __start_berth_sql[] __attribute__((weak));
@@ -79,6 +91,21 @@ bool db_is_postgres(const struct db *db)
 	return db->engine->dialect == DIALECT_POSTGRES;
 }
 
+static int measured_write(struct db *db, db_fn *fn, void *arg, struct error *err)
+{
+	int64_t start = metric_now_us();
+
+	metric_add(&WRITES_WAITING, 1);
+
+	int r = db->engine->write(db, fn, arg, err);
+
+	metric_add(&WRITES_WAITING, -1);
+	metric_observe_since(&WRITE_SECONDS, start);
+	if (r < 0)
+		metric_add(&WRITES_FAILED, 1);
+	return r;
+}
+
 int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, void *arg,
 		struct error *err)
 {
@@ -87,9 +114,19 @@ int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, 
 
 	if (refuse_nesting(e) < 0 || fault_hit(points->before, e) < 0)
 		return -1;
-	if (db->engine->write(db, fn, arg, e) < 0)
+	if (measured_write(db, fn, arg, e) < 0)
 		return -1;
+
+	const struct db_listener *listener = db->listener;
+
+	if (listener)
+		listener->committed(listener->arg);
 	return fault_hit(points->after, e);
+}
+
+void db_listen(struct db *db, const struct db_listener *listener)
+{
+	db->listener = listener;
 }
 
 int db_read(struct db *db, db_fn *fn, void *arg, struct error *err)
@@ -99,7 +136,14 @@ int db_read(struct db *db, db_fn *fn, void *arg, struct error *err)
 
 	if (refuse_nesting(e) < 0)
 		return -1;
-	return db->engine->read(db, fn, arg, e);
+
+	int64_t start = metric_now_us();
+	int r = db->engine->read(db, fn, arg, e);
+
+	metric_observe_since(&READ_SECONDS, start);
+	if (r < 0)
+		metric_add(&READS_FAILED, 1);
+	return r;
 }
 
 int db_backup(struct db *db, const char *to_path, struct error *err)

@@ -87,6 +87,15 @@ int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, 
 		db_write_at((db), &_points, (fn), (arg), (err));                                   \
 	})
 int db_read(struct db *db, db_fn *fn, void *arg, struct error *err);
+/*
+ * Called after every write that committed, on the thread that wrote, which waits meanwhile: it may
+ * only wake somebody. There is one listener; it must live as long as anybody writes.
+ */
+struct db_listener {
+	void (*committed)(void *arg);
+	void *arg;
+};
+void db_listen(struct db *db, const struct db_listener *listener);
 
 /* A consistent copy of a SQLite database while it is in use; refused for PostgreSQL with the right
  * command. */

@@ -18,6 +18,7 @@ struct db_engine;
 
 struct db {
 	const struct db_engine *engine;
+	_Atomic(const struct db_listener *) listener; /* NULL: nobody */
 };
 
 struct tx {

@@ -18,8 +18,13 @@ struct migration {
 	const char *const *statements; /* NULL-terminated */
 };
 
+/* Each part of the program that needs tables brings its own, in migration_<part>.c. */
+extern const char *const MIGRATION_AUTH[];
+extern const char *const MIGRATION_RECORDS[];
+
 /* In order, ends with version 0. */
 extern const struct migration migrations[];
+extern const char *const migration_live[];
 
 /* ERR_DB_SCHEMA when the database is newer than `known`, or holds tables that are not ours. */
 int migrate(struct db *db, const struct migration *known, const struct db_options *options,

@@ -344,5 +344,8 @@ static const char *const core[] = {
 
 const struct migration migrations[] = {
 	{ 1, core },
+	{ 2, MIGRATION_AUTH },
+	{ 3, MIGRATION_RECORDS },
+	{ 5, migration_live },
 	{ 0, NULL },
 };

@@ -216,19 +216,19 @@ send() { # FILE: as the body of a new company
 	}
 	for path in /api/companies "/api/runs/$lease" /api/nothing /api/audit "/api/environment-leases/$lease"; do
 		stranger "http://127.0.0.1:$port$path"
-		answered 403 forbidden
+		answered 401 unauthenticated
 	done
 	stranger -X POST -H 'Content-Type: application/json' -d '{"command":["true"]}' "http://127.0.0.1:$port/api/environment-leases/$lease/exec"
-	answered 403 forbidden
+	answered 401 unauthenticated
 	stranger "http://127.0.0.1:$port/api/health"
 	answered 200
 	same "$body" '{"status":"ok"}'
 	chmod 711 "$BERTH_DATA"
 	chmod 777 "$BERTH_DATA/berth.sock"
 	stranger --unix-socket "$BERTH_DATA/berth.sock" http://localhost/api/companies
-	answered 403 forbidden
+	answered 401 unauthenticated
 	stranger --unix-socket "$BERTH_DATA/berth.sock" -X POST -H 'Content-Type: application/json' -d '{"name":"x"}' http://localhost/api/companies
-	answered 403 forbidden
+	answered 401 unauthenticated
 	chmod 700 "$BERTH_DATA"
 	unchanged
 }

@@ -81,7 +81,7 @@ mode() { stat -c %a "$1"; }
 	going=$(berth run --detach -- sleep 300)
 	wait_for 10 run_is "$going" running
 	read -r lease _ < <(berth lease acquire -q box)
-	same "$(berth prune)" "pruned 0 runs and 0 leases"
+	berth prune | grep -q "^pruned 0 runs, 0 leases, "
 	# The age is whole seconds of the server's own clock.
 	wait_for 10 sh -c "'$BERTH' prune --older-than 1s | grep -q 'pruned 1 runs'"
 	call GET "/api/runs/$old"

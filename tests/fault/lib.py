@@ -17,7 +17,7 @@ BERTH = os.environ.get("BERTH_BIN", "build/berth")
 KEEPER = os.path.join(os.path.dirname(BERTH), "berth-keeper")
 # What would take seconds to come round comes round at once.
 SHORT_PERIODS = ["--sweep-every", "50ms", "--reconcile-every", "100ms", "--retry-after", "50ms",
-                 "--beat-every", "100ms"]
+                 "--beat-every", "100ms", "--compress-after", "100ms"]
 
 
 class Died(Exception):

@@ -130,6 +130,43 @@ def records(w):
     w.call("DELETE", f"/api/environments/{spare}")
 
 
+def change_records(w):
+    w.call("PATCH", f"/api/companies/{w.company}", {"name": "changed world"})
+    agent = w.make(w.of_company("agents"), {"name": "a"})["id"]
+    project = w.make(w.of_company("projects"), {"name": "p"})["id"]
+    w.until(lambda: w.call("POST", w.of_company("issues"), {"title": "i"})[0] == 201)
+    issue = w.call("GET", w.of_company("issues"))[1][0]["id"]
+    workspace = w.make(w.of_company("execution-workspaces"),
+                       {"name": "w", "projectId": project, "sourceIssueId": issue})["id"]
+    w.call("PATCH", f"/api/issues/{issue}", {
+        "assigneeAgentId": agent, "executionWorkspacePreference": "reuse_existing",
+        "executionWorkspaceSettings": {"workspaceStrategy": {"provisionCommand": "true"}}})
+    run = w.run("true", issueId=issue)
+    w.await_run(run)
+    if run:
+        w.call("POST", f"/api/issues/{issue}/checkout", {"runId": run})
+    for path in (f"agents/{agent}", f"projects/{project}", f"execution-workspaces/{workspace}"):
+        w.call("PATCH", f"/api/{path}", {"name": "changed"})
+    w.call("POST", f"/api/execution-workspaces/{workspace}/close", {})
+    for path in (f"issues/{issue}", f"execution-workspaces/{workspace}", f"projects/{project}",
+                 f"agents/{agent}"):
+        # A lease that is being given back still needs its issue.
+        w.until(lambda path=path: w.call("DELETE", f"/api/{path}")[0] in (200, 404))
+
+
+def people(w):
+    """A person with a membership and a token that is used, and all of it taken back."""
+    user = w.make("/api/users", {"name": "ada"})
+    member = f"/api/companies/{w.company}/members/user/{user['id']}"
+    w.call("PUT", member, {"role": "operator"})
+    _, token = w.call("POST", "/api/tokens", {"name": "t", "userId": user["id"]})
+    if "token" in token:
+        w.call("GET", "/api/me", headers={"Authorization": "Bearer " + token["token"]})
+        w.call("DELETE", "/api/tokens/" + token["id"])
+    w.call("DELETE", member)
+    w.call("PATCH", f"/api/users/{user['id']}", {"disabled": True})
+
+
 def beats(w):
     w.until(lambda: w.server.query("SELECT 1 FROM nodes WHERE heartbeat_at > started_at"))
 
@@ -379,6 +416,18 @@ def other_node(w):
         w.server.edit(f"UPDATE {table} SET node_id = '00000000-0000-4000-8000-00000000dead'")
 
 
+def compress(w):
+    """The log of a run that has ended is compressed behind it, and says the same."""
+    run = w.run("seq", "1", "5000")
+    if not w.await_run(run):
+        return
+    packed = os.path.join(w.server.data, "logs", run[:2], f"{run}.data.zst")
+    w.until(lambda: os.path.exists(packed))
+    w.until(lambda: w.server.query("SELECT 1 FROM counters WHERE name LIKE 'logs.packed.%'"))
+    status, page = w.call("GET", f"/api/heartbeat-runs/{run}/log")
+    assert status == 200 and page["endOffset"] == 23893, page
+
+
 def upkeep(w):
     w.await_run(w.run("true", environmentId=w.environment("plain")))
     w.release(w.lease(w.environment("plain"), key="k"))
@@ -412,9 +461,10 @@ class Scene:
 
 
 SCENES = [Scene(act) for act in (
-    records, beats, run_here, run_much, run_in_place, run_bare, fail_and_retry, cancel_and_time_out,
+    records, change_records, people, beats, run_here, run_much, run_in_place, run_bare, fail_and_retry,
+    cancel_and_time_out,
     wait_in_queue, lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
-    stubborn_release, archive, vanish, unexplained, upkeep)] + [
+    stubborn_release, archive, vanish, unexplained, compress, upkeep)] + [
     Scene(run_here, hold, without_local_environment, name="run_without_local"),
     Scene(in_workspace, in_workspace_before),
     Scene(grant_fails, faults="db.lease.grant.before@1:error"),

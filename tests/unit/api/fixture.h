@@ -37,6 +37,8 @@ static inline size_t collect(char *data, size_t size, size_t count, void *arg)
 
 struct call {
 	const char *method, *path, *body, *key, *accept;
+	const char *token;  /* bearer */
+	const char *header; /* one more, as it stands */
 };
 /* CALL(method, path), CALL(method, path, body), CALL(method, path, body, key) */
 #define CALL(...) CALL_(__VA_ARGS__, NULL, NULL, NULL)
@@ -56,6 +58,13 @@ static inline int call_raw(const struct api_test *t, const struct call *call, st
 		headers = curl_slist_append(headers, key);
 	if (accept)
 		headers = curl_slist_append(headers, accept);
+	if (call->token) {
+		_cleanup_free_ char *bearer = xasprintf("Authorization: Bearer %s", call->token);
+
+		headers = curl_slist_append(headers, bearer);
+	}
+	if (call->header)
+		headers = curl_slist_append(headers, call->header);
 	headers = curl_slist_append(headers, "Expect:");
 	curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, t->socket);
 	curl_easy_setopt(curl, CURLOPT_URL, url);

@@ -46,14 +46,46 @@ static void assert_good(const char *text)
 	assert_int_equal(rc, 0);
 }
 
-/* The text breaks one rule, and `details` is what is said about it. */
+/* The text breaks one rule, and `details` is what is said about it, its code apart. */
 static void assert_issue(const char *text, const char *details)
 {
 	_cleanup_error_ struct error err = { 0 };
 
 	assert_int_equal(check(text, &err), -1);
 	assert_int_equal(err.code, ERR_VALIDATION);
-	assert_string_equal(err.details, details);
+
+	_cleanup_json_ json_t *issues = json_parse(err.details, strlen(err.details), NULL);
+
+	for (size_t i = 0; i < json_array_size(issues); i++)
+		json_object_del(json_array_get(issues, i), "code");
+
+	_cleanup_free_ char *without_code = json_text(issues);
+
+	assert_string_equal(without_code, details);
+}
+
+static void assert_code(const char *text, const char *code)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	assert_int_equal(check(text, &err), -1);
+
+	_cleanup_json_ json_t *issues = json_parse(err.details, strlen(err.details), NULL);
+
+	assert_string_equal(json_str(json_array_get(issues, 0), "code"), code);
+}
+
+static void each_rule_has_a_code_for_programs(void **state)
+{
+	(void)state;
+	assert_code("{}", "required");
+	assert_code("{\"name\":1}", "invalid_type");
+	assert_code("{\"name\":null}", "invalid_type");
+	assert_code("{\"name\":\"123456789\"}", "too_big");
+	assert_code("{\"name\":\"  \"}", "too_small");
+	assert_code("{\"name\":\"a\",\"driver\":\"docker\"}", "invalid_value");
+	assert_code("{\"name\":\"a\",\"config\":{\"host\":\"h\",\"port\":0}}", "too_small");
+	assert_code("{\"name\":\"a\",\"mystery\":1}", "unknown_key");
 }
 
 static void a_body_that_fits_passes(void **state)
@@ -184,6 +216,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_body_that_fits_passes),
 		cmocka_unit_test(each_rule_says_what_is_wrong_and_where),
+		cmocka_unit_test(each_rule_has_a_code_for_programs),
 		cmocka_unit_test(unknown_keys_are_refused_at_every_level),
 		cmocka_unit_test(all_issues_are_told_and_the_first_is_the_message),
 		cmocka_unit_test(values_are_never_repeated),

@@ -70,6 +70,17 @@ static void CF_2_a_raw_private_key_is_not_stored(void **state)
 	assert_null(strstr(err.details, "canary"));
 }
 
+static void a_raw_private_key_may_be_tried(void **state)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *out = normalize(
+		*state, DRIVER_SSH, "{" SSH_BASE ",\"privateKey\":\"  key  \"}", false, &err);
+
+	assert_string_equal(json_str(out, "privateKey"), "key");
+	assert_null(normalize(*state, DRIVER_SSH, "{" SSH_BASE ",\"privateKey\":7}", false, &err));
+	assert_says(&err, ERR_UNPROCESSABLE, "privateKey");
+}
+
 static void CF_3_the_remote_workspace_path_is_absolute(void **state)
 {
 	is_refused(*state, DRIVER_SSH,
@@ -276,6 +287,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		driver_test(CF_1_ssh_is_coerced_and_defaulted),
 		driver_test(CF_2_a_raw_private_key_is_not_stored),
+		driver_test(a_raw_private_key_may_be_tried),
 		driver_test(CF_3_the_remote_workspace_path_is_absolute),
 		driver_test(CF_4_a_stored_ssh_config_reads_as_itself),
 		driver_test(ssh_refuses_what_it_does_not_know),

@@ -50,7 +50,7 @@ __attribute__((unused)) static void server_up(struct test_server *server,
 	options.unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(options.unix_fd, (struct sockaddr *)&name, sizeof(name)), 0);
 	assert_int_equal(listen(options.unix_fd, 64), 0);
-	if (http_bind("127.0.0.1:0", &options.tcp_fd, &server->port, &err) < 0 ||
+	if (http_bind("127.0.0.1:0", false, &options.tcp_fd, &server->port, &err) < 0 ||
 	    http_start(&options, &server->http, &err) < 0)
 		fail_msg("%s", err.message);
 	assert_int_equal(http_port(server->http), server->port);

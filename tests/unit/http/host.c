@@ -84,11 +84,11 @@ static void only_loopback_can_be_listened_on(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		_cleanup_error_ struct error err = { 0 };
 
-		if (http_bind(bad[i], &fd, &port, &err) == 0)
+		if (http_bind(bad[i], false, &fd, &port, &err) == 0)
 			fail_msg("%s was taken", bad[i]);
 		assert_int_equal(err.code, ERR_VALIDATION);
 	}
-	assert_int_equal(http_bind("localhost:0", &fd, &port, NULL), 0);
+	assert_int_equal(http_bind("localhost:0", false, &fd, &port, NULL), 0);
 	assert_true(port > 0);
 	close(fd);
 }

@@ -63,8 +63,8 @@ static int finish(void *server, struct request *request, struct response *respon
 
 static const struct field QUERY[] = { { .name = "refuse", .type = FIELD_BOOL }, { 0 } };
 static const struct route ROUTES[] = {
-	{ HTTP_PUT, "/raw", "instance", ROUTE_RAW_BODY, .query = QUERY, .run = finish,
-	  .open = open_sink },
+	{ HTTP_PUT, "/raw", ROUTE_RAW_BODY, .query = QUERY, .run = finish, .open = open_sink,
+	  .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route *const TABLES[] = { ROUTES, NULL };

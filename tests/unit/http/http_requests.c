@@ -10,7 +10,7 @@ static int echo(void *server, struct request *request, struct response *response
 	json_put_str(json, "path", request->path);
 	json_put_str(json, "id", request->param[0]);
 	json_put_str(json, "actor", request->actor.id);
-	json_put_bool(json, "trusted", request->trusted);
+	json_put_bool(json, "trusted", request->actor.is_admin);
 	json_put_ref(json, "body", request->body);
 	json_put_int(json, "bodyBytes", (int64_t)request->raw_body_len);
 	json_put_str(json, "key", request->idempotency_key);
@@ -46,13 +46,14 @@ static const struct field QUERY[] = {
 	{ 0 },
 };
 static const struct route ROUTES[] = {
-	{ HTTP_GET, "/api/echo", .run = echo, .query = QUERY },
-	{ HTTP_GET, "/api/echo/:id", .run = echo },
-	{ HTTP_POST, "/api/echo", .run = echo, .body = BODY },
-	{ HTTP_POST, "/api/relaxed", .run = echo, .body = BODY, .flags = ROUTE_NO_BODY_OK },
-	{ HTTP_POST, "/api/bare", .run = echo },
-	{ HTTP_GET, "/api/public", .run = echo, .flags = ROUTE_PUBLIC },
-	{ HTTP_GET, "/api/fails", .run = fails },
+	{ HTTP_GET, "/api/echo", .run = echo, .query = QUERY, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/api/echo/:id", .run = echo, .access = ACCESS_SIGNED_IN },
+	{ HTTP_POST, "/api/echo", .run = echo, .body = BODY, .access = ACCESS_SIGNED_IN },
+	{ HTTP_POST, "/api/relaxed", .run = echo, .body = BODY, .flags = ROUTE_NO_BODY_OK,
+	  .access = ACCESS_SIGNED_IN },
+	{ HTTP_POST, "/api/bare", .run = echo, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/api/public", .run = echo, .access = ACCESS_PUBLIC },
+	{ HTTP_GET, "/api/fails", .run = fails, .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route *const TABLES[] = { ROUTES, NULL };
@@ -450,9 +451,9 @@ static void another_user_of_the_machine_is_refused(void **state)
 		skip();
 	assert_int_equal(chmod(server->dir, 0755), 0);
 	assert_int_equal(chmod(server->socket_path, 0666), 0);
-	assert_answer(ask_as_nobody(server, false, "/api/echo"), 403, "forbidden");
-	assert_answer(ask_as_nobody(server, true, "/api/echo"), 403, "forbidden");
-	assert_answer(ask_as_nobody(server, false, "/api/nothing"), 403, "forbidden");
+	assert_answer(ask_as_nobody(server, false, "/api/echo"), 401, "unauthenticated");
+	assert_answer(ask_as_nobody(server, true, "/api/echo"), 401, "unauthenticated");
+	assert_answer(ask_as_nobody(server, false, "/api/nothing"), 401, "unauthenticated");
 
 	_cleanup_answer_ struct answer a = ask_as_nobody(server, false, "/api/public");
 

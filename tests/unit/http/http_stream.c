@@ -111,10 +111,10 @@ static int patient(void *server, struct request *request, struct response *respo
 }
 
 static const struct route ROUTES[] = {
-	{ HTTP_GET, "/lines", .run = lines, .flags = ROUTE_STREAM },
-	{ HTTP_GET, "/flood", .run = flood, .flags = ROUTE_STREAM },
-	{ HTTP_GET, "/broken", .run = broken, .flags = ROUTE_STREAM },
-	{ HTTP_GET, "/patient", .run = patient },
+	{ HTTP_GET, "/lines", .run = lines, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/flood", .run = flood, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/broken", .run = broken, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/patient", .run = patient, .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route *const TABLES[] = { ROUTES, NULL };

@@ -75,8 +75,8 @@ static int refuse(void *server, struct request *request, struct response *respon
 }
 
 static const struct route ROUTES[] = {
-	{ HTTP_GET, "/echo", "instance", ROUTE_WEBSOCKET, .run = upgrade },
-	{ HTTP_GET, "/none", "instance", ROUTE_WEBSOCKET, .run = refuse },
+	{ HTTP_GET, "/echo", ROUTE_WEBSOCKET, .run = upgrade, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/none", ROUTE_WEBSOCKET, .run = refuse, .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route *const TABLES[] = { ROUTES, NULL };

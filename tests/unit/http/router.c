@@ -11,15 +11,15 @@ static int never(void *server, struct request *request, struct response *respons
 }
 
 static const struct route THINGS[] = {
-	{ HTTP_GET, "/api/things", .run = never },
-	{ HTTP_POST, "/api/things", .run = never },
-	{ HTTP_GET, "/api/things/:id", .run = never },
-	{ HTTP_GET, "/api/things/:id/parts/:part", .run = never },
+	{ HTTP_GET, "/api/things", .run = never, .access = ACCESS_SIGNED_IN },
+	{ HTTP_POST, "/api/things", .run = never, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/api/things/:id", .run = never, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/api/things/:id/parts/:part", .run = never, .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route MORE[] = {
-	{ HTTP_GET, "/api/things/new", .run = never },
-	{ HTTP_DELETE, "/api/things/:name", .run = never },
+	{ HTTP_GET, "/api/things/new", .run = never, .access = ACCESS_SIGNED_IN },
+	{ HTTP_DELETE, "/api/things/:name", .run = never, .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route *const TABLES[] = { THINGS, MORE, NULL };
@@ -84,16 +84,23 @@ static void an_unknown_path_is_told_from_a_wrong_method(void **state)
 static void tables_that_cannot_be_are_refused(void **state)
 {
 	static const struct route twice[] = {
-		{ HTTP_GET, "/a/:x", .run = never },
-		{ HTTP_GET, "/a/:y", .run = never },
+		{ HTTP_GET, "/a/:x", .run = never, .access = ACCESS_SIGNED_IN },
+		{ HTTP_GET, "/a/:y", .run = never, .access = ACCESS_SIGNED_IN },
 		{ 0 },
 	};
 	static const struct route many[] = {
-		{ HTTP_GET, "/:a/:b/:c/:d/:e", .run = never },
+		{ HTTP_GET, "/:a/:b/:c/:d/:e", .run = never, .access = ACCESS_SIGNED_IN },
 		{ 0 },
 	};
-	static const struct route empty[] = { { HTTP_GET, "/a", .run = NULL }, { 0 } };
-	const struct route *const bad[] = { twice, many, empty };
+	static const struct route empty[] = {
+		{ HTTP_GET, "/a", .run = NULL, .access = ACCESS_SIGNED_IN }, { 0 }
+	};
+	static const struct route for_whom[] = { { HTTP_GET, "/a", .run = never }, { 0 } };
+	static const struct route about_what[] = {
+		{ HTTP_GET, "/a", .run = never, .access = ACCESS_READ, .subject = SUBJECT_RUN },
+		{ 0 },
+	};
+	const struct route *const bad[] = { twice, many, empty, for_whom, about_what };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

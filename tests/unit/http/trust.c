@@ -13,7 +13,7 @@ static struct pair connect_loopback(const char *address)
 	struct sockaddr_storage name;
 	socklen_t len = sizeof(name);
 
-	assert_int_equal(http_bind(address, &listener, &port, NULL), 0);
+	assert_int_equal(http_bind(address, false, &listener, &port, NULL), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&name, &len), 0);
 	pair.theirs = socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(pair.theirs, (struct sockaddr *)&name, len), 0);
@@ -79,7 +79,7 @@ static void another_users_socket_is_not_trusted(void **state)
 	(void)state;
 	if (geteuid() != 0)
 		skip();
-	assert_int_equal(http_bind("127.0.0.1:0", &listener, &port, NULL), 0);
+	assert_int_equal(http_bind("127.0.0.1:0", false, &listener, &port, NULL), 0);
 	assert_int_equal(pipe(done), 0);
 
 	pid_t pid = fork();

@@ -111,7 +111,8 @@ static void entries_are_found_by_type_by_id_and_by_both(void **state)
 	struct records *r = records_of(state);
 	_cleanup_(company_clear) struct company other = { 0 };
 
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Other", &other, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, &other,
+				      &r->err));
 	assert_done(r, tell(r, "one", NULL));
 	assert_done(r, tell(r, "two", NULL));
 	assert_int_equal(found(r, NULL, NULL), 3);
@@ -279,7 +280,8 @@ static void old_entries_of_every_company_are_pruned_and_young_ones_kept(void **s
 	struct records *r = records_of(state);
 	_cleanup_(company_clear) struct company other = { 0 };
 
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Other", &other, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, &other,
+				      &r->err));
 	assert_done(r, DB_WRITE(r->db, "test.tell", tell_many, r, &r->err));
 	clock_fake_advance(&r->fake, 1000);
 	assert_done(r, tell(r, "young", NULL));

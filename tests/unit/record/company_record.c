@@ -11,7 +11,8 @@ SQL(STATE_LAST_ERROR, "SELECT last_error FROM agent_runtime_state WHERE agent_id
 
 static void second_company(struct records *r, struct company *out)
 {
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Other", out, &r->err));
+	assert_done(
+		r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, out, &r->err));
 }
 
 static void creating_a_company_makes_its_local_environment_and_says_so(void **state)
@@ -41,20 +42,26 @@ static void a_company_name_is_trimmed_and_one_to_a_hundred_bytes(void **state)
 	_cleanup_(company_clear) struct company trimmed = { 0 }, longest = { 0 };
 	char name[102];
 
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, " \tBeta\n", &trimmed, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), " \tBeta\n", NULL,
+				      &trimmed, &r->err));
 	assert_string_equal(trimmed.name, "Beta");
+	assert_refused(
+		r, ERR_VALIDATION,
+		company_create(WRITER(r->db, r->clock, &SOMEBODY), " \t ", NULL, NULL, &r->err));
+	assert_refused(
+		r, ERR_VALIDATION,
+		company_create(WRITER(r->db, r->clock, &SOMEBODY), NULL, NULL, NULL, &r->err));
 	assert_refused(r, ERR_VALIDATION,
-		       company_create(r->db, r->clock, &SOMEBODY, " \t ", NULL, &r->err));
-	assert_refused(r, ERR_VALIDATION,
-		       company_create(r->db, r->clock, &SOMEBODY, NULL, NULL, &r->err));
-	assert_refused(r, ERR_VALIDATION,
-		       company_create(r->db, r->clock, &SOMEBODY, "a\x1b[2Jb", NULL, &r->err));
+		       company_create(WRITER(r->db, r->clock, &SOMEBODY), "a\x1b[2Jb", NULL, NULL,
+				      &r->err));
 	memset(name, 'x', sizeof(name));
 	name[101] = '\0';
-	assert_refused(r, ERR_VALIDATION,
-		       company_create(r->db, r->clock, &SOMEBODY, name, NULL, &r->err));
+	assert_refused(
+		r, ERR_VALIDATION,
+		company_create(WRITER(r->db, r->clock, &SOMEBODY), name, NULL, NULL, &r->err));
 	name[100] = '\0';
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, name, &longest, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), name, NULL, &longest,
+				      &r->err));
 	assert_int_equal(records_number(r, &COMPANY_COUNT), 3);
 }
 
@@ -62,8 +69,9 @@ static void a_taken_company_name_is_a_conflict_and_changes_nothing(void **state)
 {
 	struct records *r = records_of(state);
 
-	assert_refused(r, ERR_CONFLICT,
-		       company_create(r->db, r->clock, &SOMEBODY, "Acme ", NULL, &r->err));
+	assert_refused(
+		r, ERR_CONFLICT,
+		company_create(WRITER(r->db, r->clock, &SOMEBODY), "Acme ", NULL, NULL, &r->err));
 	assert_int_equal(records_number(r, &COMPANY_COUNT), 1);
 	assert_int_equal(records_number(r, &ENVIRONMENT_COUNT), 1);
 	assert_int_equal(records_number(r, &ACTIVITY_COUNT), 1);
@@ -99,7 +107,7 @@ static int make_agent(struct records *r, const char *body, struct agent *out)
 	error_clear(&r->err);
 	if (fields_check(AGENT_FIELDS, json, &r->err) < 0)
 		return -1;
-	return agent_create(r->db, r->clock, &SOMEBODY, r->company.id, json, out, &r->err);
+	return agent_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, json, out, &r->err);
 }
 
 static void an_agent_is_kept_as_given_with_defaults_for_the_rest(void **state)
@@ -129,7 +137,8 @@ static void an_agent_is_kept_as_given_with_defaults_for_the_rest(void **state)
 	assert_string_equal(json_str(json_array_get(activity, 0), "action"), "agent.created");
 	assert_null(strstr(told, "hush-hush"));
 
-	_cleanup_json_ json_t *list = agent_list(r->db, r->company.id, &r->err);
+	_cleanup_json_ json_t *list =
+		agent_list(r->db, &(struct list_query){ .company_id = r->company.id }, &r->err);
 
 	assert_int_equal(json_array_size(list), 2);
 }
@@ -157,9 +166,9 @@ static void a_reference_into_another_company_is_refused(void **state)
 	assert_done(r, environment_ensure_local(r->db, r->clock, other.id, &foreign, &r->err));
 	json_put_str(body, "name", "Ada");
 	json_put_str(body, "defaultEnvironmentId", foreign.id);
-	assert_refused(
-		r, ERR_UNPROCESSABLE,
-		agent_create(r->db, r->clock, &SOMEBODY, r->company.id, body, NULL, &r->err));
+	assert_refused(r, ERR_UNPROCESSABLE,
+		       agent_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, body, NULL,
+				    &r->err));
 	assert_string_equal(r->err.message, "Environment not found.");
 	assert_int_equal(records_number(r, &AGENT_COUNT), 0);
 
@@ -167,20 +176,20 @@ static void a_reference_into_another_company_is_refused(void **state)
 	json_put_str(settings, "environmentId", foreign.id);
 	json_put_str(body, "name", "Apollo");
 	json_put_ref(body, "executionWorkspacePolicy", settings);
-	assert_refused(
-		r, ERR_UNPROCESSABLE,
-		project_create(r->db, r->clock, &SOMEBODY, r->company.id, body, NULL, &r->err));
+	assert_refused(r, ERR_UNPROCESSABLE,
+		       project_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, body, NULL,
+				      &r->err));
 	json_object_clear(body);
 	json_put_str(body, "title", "Fix it");
 	json_put_ref(body, "executionWorkspaceSettings", settings);
-	assert_refused(
-		r, ERR_UNPROCESSABLE,
-		issue_create(r->db, r->clock, &SOMEBODY, r->company.id, body, NULL, &r->err));
+	assert_refused(r, ERR_UNPROCESSABLE,
+		       issue_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, body, NULL,
+				    &r->err));
 	json_object_del(body, "executionWorkspaceSettings");
 	json_put_str(body, "projectId", foreign.id);
-	assert_refused(
-		r, ERR_UNPROCESSABLE,
-		issue_create(r->db, r->clock, &SOMEBODY, r->company.id, body, NULL, &r->err));
+	assert_refused(r, ERR_UNPROCESSABLE,
+		       issue_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, body, NULL,
+				    &r->err));
 	assert_string_equal(r->err.message, "Project not found.");
 	assert_int_equal(records_number(r, &ISSUE_COUNT), 0);
 }
@@ -192,12 +201,15 @@ static void nothing_is_made_in_a_company_that_does_not_exist(void **state)
 	char nobody[ID_SIZE];
 
 	id_new(nobody);
-	assert_refused(r, ERR_NOT_FOUND,
-		       agent_create(r->db, r->clock, &SOMEBODY, nobody, body, NULL, &r->err));
-	assert_refused(r, ERR_NOT_FOUND,
-		       project_create(r->db, r->clock, &SOMEBODY, nobody, body, NULL, &r->err));
-	assert_refused(r, ERR_NOT_FOUND,
-		       issue_create(r->db, r->clock, &SOMEBODY, nobody, body, NULL, &r->err));
+	assert_refused(
+		r, ERR_NOT_FOUND,
+		agent_create(WRITER(r->db, r->clock, &SOMEBODY), nobody, body, NULL, &r->err));
+	assert_refused(
+		r, ERR_NOT_FOUND,
+		project_create(WRITER(r->db, r->clock, &SOMEBODY), nobody, body, NULL, &r->err));
+	assert_refused(
+		r, ERR_NOT_FOUND,
+		issue_create(WRITER(r->db, r->clock, &SOMEBODY), nobody, body, NULL, &r->err));
 }
 
 static void an_issue_keeps_a_null_choice_apart_from_no_choice(void **state)
@@ -212,10 +224,10 @@ static void an_issue_keeps_a_null_choice_apart_from_no_choice(void **state)
 
 	assert_done(r, fields_check(ISSUE_FIELDS, local, &r->err));
 	assert_done(r, fields_check(ISSUE_FIELDS, unset, &r->err));
-	assert_done(r,
-		    issue_create(r->db, r->clock, &SOMEBODY, r->company.id, local, &one, &r->err));
-	assert_done(r,
-		    issue_create(r->db, r->clock, &SOMEBODY, r->company.id, unset, &two, &r->err));
+	assert_done(r, issue_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, local, &one,
+				    &r->err));
+	assert_done(r, issue_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, unset, &two,
+				    &r->err));
 	assert_done(r, issue_get(r->db, one.id, &stored, &r->err));
 	assert_int_equal(json_state(stored.execution_workspace_settings, "environmentId"),
 			 JSON_IS_NULL);
@@ -224,9 +236,10 @@ static void an_issue_keeps_a_null_choice_apart_from_no_choice(void **state)
 	assert_int_equal(json_state(stored.execution_workspace_settings, "environmentId"),
 			 JSON_IS_ABSENT);
 	assert_string_equal(stored.execution_workspace_preference, "reuse_existing");
-	assert_string_equal(stored.status, "open");
+	assert_int_equal(stored.status, ISSUE_STATUS_BACKLOG);
 
-	_cleanup_json_ json_t *list = issue_list(r->db, r->company.id, &r->err);
+	_cleanup_json_ json_t *list =
+		issue_list(r->db, &(struct list_query){ .company_id = r->company.id }, &r->err);
 
 	assert_int_equal(json_array_size(list), 2);
 }
@@ -244,13 +257,14 @@ static void a_project_keeps_its_policy(void **state)
 	assert_refused(r, ERR_VALIDATION, fields_check(PROJECT_FIELDS, wrong, &r->err));
 	error_clear(&r->err);
 	assert_done(r, fields_check(PROJECT_FIELDS, body, &r->err));
-	assert_done(
-		r, project_create(r->db, r->clock, &SOMEBODY, r->company.id, body, &made, &r->err));
+	assert_done(r, project_create(WRITER(r->db, r->clock, &SOMEBODY), r->company.id, body,
+				      &made, &r->err));
 	assert_done(r, project_get(r->db, made.id, &stored, &r->err));
 	assert_json(stored.execution_workspace_policy,
 		    "{'enabled':true,'defaultMode':'adapter_default','environmentId':null}");
 
-	_cleanup_json_ json_t *list = project_list(r->db, r->company.id, &r->err);
+	_cleanup_json_ json_t *list =
+		project_list(r->db, &(struct list_query){ .company_id = r->company.id }, &r->err);
 
 	assert_int_equal(json_array_size(list), 1);
 }

@@ -1,4 +1,5 @@
 #include "record_fixture.h"
+#include "record/workspace.h"
 
 #include <stdio.h>
 
@@ -169,15 +170,16 @@ static void choose(struct records *r, const char *environment_id, struct chooser
 	json_put_str(json_object_at(project, "executionWorkspacePolicy"), "environmentId",
 		     environment_id);
 	json_put_str(json_object_at(metadata, "config"), "environmentId", environment_id);
-	assert_done(r,
-		    agent_create(r->db, r->clock, &SOMEBODY, company, agent, &out->agent, &r->err));
-	assert_done(r,
-		    issue_create(r->db, r->clock, &SOMEBODY, company, issue, &out->issue, &r->err));
-	assert_done(r, project_create(r->db, r->clock, &SOMEBODY, company, project, &out->project,
-				      &r->err));
+	assert_done(r, agent_create(WRITER(r->db, r->clock, &SOMEBODY), company, agent, &out->agent,
+				    &r->err));
+	assert_done(r, issue_create(WRITER(r->db, r->clock, &SOMEBODY), company, issue, &out->issue,
+				    &r->err));
+	assert_done(r, project_create(WRITER(r->db, r->clock, &SOMEBODY), company, project,
+				      &out->project, &r->err));
 	id_copy(in.company_id, company);
 	id_copy(in.project_id, out->project.id);
-	assert_done(r, workspace_record_create(r->db, r->clock, &in, &out->workspace, &r->err));
+	assert_done(r, workspace_record_create(WRITER(r->db, r->clock, &ACTOR_SYSTEM), &in,
+					       &out->workspace, &r->err));
 }
 
 static void read_again(struct records *r, struct choosers *c)
@@ -344,7 +346,8 @@ static void a_choice_in_another_company_is_left_alone(void **state)
 	_cleanup_environment_ struct environment e = { 0 };
 	_cleanup_free_ char *settings = NULL, *after = NULL;
 
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Other", &other, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, &other,
+				      &r->err));
 	records_environment(r, "Box", DRIVER_SANDBOX, &e);
 	settings = xasprintf("{\"environmentId\":\"%s\"}", e.id);
 	records_exec(r, &PUT_ISSUE, B_TEXT("theirs"), B_TEXT(other.id), B_TEXT(settings), B_INT(1));

@@ -392,7 +392,8 @@ static void an_environment_is_found_by_id_or_name_within_its_company(void **stat
 	assert_refused(r, ERR_CONFLICT,
 		       environment_find(r->db, r->company.id, "Builder", &found, &r->err));
 	assert_non_null(strstr(r->err.message, "use the id"));
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Other", &other, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Other", NULL, &other,
+				      &r->err));
 	assert_refused(r, ERR_NOT_FOUND,
 		       environment_find(r->db, other.id, one.id, &found, &r->err));
 	assert_refused(r, ERR_NOT_FOUND,

@@ -25,7 +25,8 @@ static struct records *records_new(void)
 static void records_open(struct records *r)
 {
 	assert_done(r, db_open(&r->db, &r->options, &r->err));
-	assert_done(r, company_create(r->db, r->clock, &SOMEBODY, "Acme", &r->company, &r->err));
+	assert_done(r, company_create(WRITER(r->db, r->clock, &SOMEBODY), "Acme", NULL, &r->company,
+				      &r->err));
 }
 
 int records_setup_sqlite(void **state)

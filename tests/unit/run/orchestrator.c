@@ -76,13 +76,13 @@ static void run_with(struct world *w, const char *workspace_config_text, struct 
 
 	add_environment(w, "fake", DRIVER_SANDBOX,
 			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
-	assert_ok(project_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, project_body,
+	assert_ok(project_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, project_body,
 				 &project, err));
 	id_copy(in.company_id, w->company.id);
 	id_copy(in.project_id, project.id);
 	metadata = xasprintf("{\"config\":%s,\"kept\":1}", workspace_config_text);
 	in.metadata = json_loads(metadata, 0, NULL);
-	assert_ok(workspace_record_create(w->db, &w->clock, &in, ws, err));
+	assert_ok(workspace_record_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), &in, ws, err));
 	body = xasprintf("{\"command\":[\"echo\",\"ran\"],\"environmentId\":\"%s\","
 			 "\"executionWorkspaceId\":\"%s\"}",
 			 id, ws->id);
@@ -138,7 +138,7 @@ static void OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused(void **st
 			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
 	parsed = json_loads("{\"name\":\"a\",\"adapterType\":\"openclaw_gateway\"}", 0, NULL);
 	assert_ok(
-		agent_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, parsed, &agent, err));
+		agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, parsed, &agent, err));
 	body = xasprintf("{\"command\":[\"touch\",\"/tmp/"
 			 "escaped\"],\"environmentId\":\"%s\",\"agentId\":\"%s\"}",
 			 id, agent.id);

@@ -50,7 +50,8 @@ static void add_agent(struct world *w, const char *body_text, struct agent *agen
 {
 	_cleanup_json_ json_t *body = json_parse(body_text, strlen(body_text), NULL);
 
-	assert_ok(agent_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, body, agent, err));
+	assert_ok(agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body, agent,
+			       err));
 }
 
 static void HB_1_a_process_agent_without_configuration_runs_on_local(void **state)
@@ -114,19 +115,20 @@ static void HB_3_a_linked_workspace_that_is_not_reused_does_not_choose(void **st
 		old_id);
 	add_agent(w, agent_body, &agent);
 	body = json_loads("{\"name\":\"p\"}", 0, NULL);
-	assert_ok(project_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, body, &project,
-				 err));
+	assert_ok(project_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body,
+				 &project, err));
 	json_decref(body);
 	id_copy(in.company_id, w->company.id);
 	id_copy(in.project_id, project.id);
 	config = xasprintf("{\"config\":{\"environmentId\":\"%s\"}}", old_id);
 	in.metadata = json_loads(config, 0, NULL);
-	assert_ok(workspace_record_create(w->db, &w->clock, &in, &ws, err));
+	assert_ok(workspace_record_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), &in, &ws, err));
 	issue_body = xasprintf("{\"title\":\"i\",\"executionWorkspaceId\":\"%s\","
 			       "\"executionWorkspaceSettings\":{\"environmentId\":\"%s\"}}",
 			       ws.id, new_id);
 	body = json_loads(issue_body, 0, NULL);
-	assert_ok(issue_create(w->db, &w->clock, &ACTOR_SYSTEM, w->company.id, body, &issue, err));
+	assert_ok(issue_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body, &issue,
+			       err));
 	run_body = xasprintf("{\"command\":[\"true\"],\"agentId\":\"%s\",\"issueId\":\"%s\"}",
 			     agent.id, issue.id);
 	run_to_end(w, run_body, &run);
@@ -139,6 +141,46 @@ static void HB_3_a_linked_workspace_that_is_not_reused_does_not_choose(void **st
 	project_clear(&project);
 	issue_clear(&issue);
 	agent_clear(&agent);
+}
+
+static void WC_15_a_reused_workspace_keeps_its_environment(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_free_ char *text = NULL, *run_body = NULL, *metadata = NULL;
+	_cleanup_json_ json_t *project_body = json_loads("{\"name\":\"p\"}", 0, NULL);
+	_cleanup_json_ json_t *issue_body = NULL, *kept = NULL;
+	_cleanup_(project_clear) struct project project = { 0 };
+	_cleanup_(issue_clear) struct issue issue = { 0 };
+	_cleanup_workspace_ struct workspace_record in = { .name = xstrdup("ws") }, ws = { 0 },
+						    after = { 0 };
+	char old_id[ID_SIZE], new_id[ID_SIZE];
+
+	world_start(w);
+	add_environment(w, "old", DRIVER_SANDBOX, FAKE, NULL, old_id);
+	add_environment(w, "new", DRIVER_SANDBOX, FAKE, NULL, new_id);
+	assert_ok(project_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id,
+				 project_body, &project, err));
+	id_copy(in.company_id, w->company.id);
+	id_copy(in.project_id, project.id);
+	metadata = xasprintf("{\"config\":{\"environmentId\":\"%s\"}}", old_id);
+	in.metadata = json_loads(metadata, 0, NULL);
+	assert_ok(workspace_record_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), &in, &ws, err));
+	text = xasprintf("{\"title\":\"i\",\"executionWorkspaceId\":\"%s\","
+			 "\"executionWorkspacePreference\":\"reuse_existing\","
+			 "\"executionWorkspaceSettings\":{\"environmentId\":\"%s\"}}",
+			 ws.id, new_id);
+	issue_body = json_loads(text, 0, NULL);
+	assert_ok(issue_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, issue_body,
+			       &issue, err));
+	run_body = xasprintf("{\"command\":[\"true\"],\"issueId\":\"%s\"}", issue.id);
+	run_to_end(w, run_body, &run);
+	assert_int_equal(run.status, RUN_SUCCEEDED);
+	assert_string_equal(leases_of(w, run.id).environment_id, old_id);
+	assert_ok(workspace_record_get(w->db, ws.id, &after, err));
+	kept = workspace_config(after.metadata);
+	assert_string_equal(json_str(kept, "environmentId"), old_id);
+	assert_non_null(json_object_at(after.metadata, "workspaceRealization"));
 }
 
 static void a_run_in_the_fake_sandbox_works_in_a_directory_of_its_own(void **state)
@@ -380,9 +422,11 @@ static void a_foreign_reference_is_refused_and_nothing_is_written(void **state)
 	struct company other = { 0 };
 	struct agent agent = { 0 };
 
-	assert_ok(company_create(w->db, &w->clock, &ACTOR_SYSTEM, "other", &other, err));
+	assert_ok(company_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), "other", NULL, &other,
+				 err));
 	body = json_loads("{\"name\":\"spy\"}", 0, NULL);
-	assert_ok(agent_create(w->db, &w->clock, &ACTOR_SYSTEM, other.id, body, &agent, err));
+	assert_ok(
+		agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), other.id, body, &agent, err));
 	json_decref(body);
 	body = json_loads("{\"command\":[\"true\"]}", 0, NULL);
 	json_put_str(body, "agentId", agent.id);
@@ -447,6 +491,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		LIFE(HB_1_a_process_agent_without_configuration_runs_on_local),
 		LIFE(HB_3_a_linked_workspace_that_is_not_reused_does_not_choose),
+		LIFE(WC_15_a_reused_workspace_keeps_its_environment),
 		LIFE(a_run_in_the_fake_sandbox_works_in_a_directory_of_its_own),
 		LIFE(a_failing_command_fails_the_run_and_its_lease),
 		LIFE(a_command_that_does_not_exist_is_told_as_127),

@@ -82,6 +82,29 @@ static void HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once(void **st
 	assert_int_equal(json_array_size(again), 1);
 }
 
+static void HB_5_the_issue_goes_on_with_the_retry_and_stays_checked_out(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_json_ json_t *retries = NULL, *body = json_loads("{\"title\":\"i\"}", 0, NULL);
+	_cleanup_(issue_clear) struct issue issue = { 0 }, after = { 0 };
+	_cleanup_free_ char *text = NULL;
+	struct crash crash = { .pid = 999999, .start_time = 1 };
+	const struct writer writer = { .db = w->db, .clock = &w->clock, .actor = &ACTOR_SYSTEM };
+
+	assert_ok(issue_create(&writer, w->company.id, body, &issue, err));
+	text = xasprintf("{\"command\":[\"true\"],\"issueId\":\"%s\"}", issue.id);
+	crashed_run(w, text, &crash, &run, &lease);
+	assert_ok(issue_check_out(&writer, issue.id, run.id, NULL, err));
+	world_close(w);
+	world_open(w);
+	retries = queued(w);
+	assert_ok(issue_get(w->db, issue.id, &after, err));
+	assert_string_equal(after.execution_run_id, json_str(json_array_get(retries, 0), "id"));
+	assert_string_equal(after.checkout_run_id, run.id);
+}
+
 static void HB_6_its_lease_fails_with_it(void **state)
 {
 	struct world *w = *state;
@@ -194,6 +217,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		LOSS(HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once),
+		LOSS(HB_5_the_issue_goes_on_with_the_retry_and_stays_checked_out),
 		LOSS(HB_6_its_lease_fails_with_it),
 		LOSS(HB_4_a_command_that_still_runs_goes_on_with_the_next_server),
 		LOSS(I14_a_cancelled_run_whose_server_died_ends_cancelled_and_frees_its_lease),

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "record/workspace.h"
 #include "run/run.h"
 #include "run/service.h"
 #include "../executor.h"
@@ -133,7 +134,7 @@ static inline int world_setup(void **state)
 	w->providers_fd = subdirectory(w, "providers");
 	clock_init_system(&w->clock);
 	world_open(w);
-	assert_ok(company_create(w->db, &w->clock, &ACTOR_SYSTEM, "acme", &w->company, err));
+	assert_ok(company_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), "acme", NULL, &w->company, err));
 	*state = w;
 	return 0;
 }

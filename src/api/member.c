@@ -1,0 +1,120 @@
+#include "api/resource.h"
+#include "base/text.h"
+#include "record/member.h"
+
+/* /api/companies/:cid/members/:type/:id */
+static int principal_of_path(const struct request *request, struct principal *out,
+			     struct error *err)
+{
+	if (!principal_kind_parse(request->param[1], &out->kind))
+		return error_set(err, ERR_NOT_FOUND, "members are of type user or agent");
+	out->id = request->param[2];
+	return 0;
+}
+
+static int list(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+
+	return answer(response, 200, membership_list(server->db, request->company_id, err));
+}
+
+static int show(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_membership_ struct membership membership = { 0 };
+	struct principal principal;
+
+	if (principal_of_path(request, &principal, err) < 0 ||
+	    membership_get(server->db, request->company_id, &principal, &membership, err) < 0)
+		return -1;
+	return answer(response, 200, membership_json(&membership));
+}
+
+static int read_permissions(const json_t *names, unsigned *out, struct error *err)
+{
+	size_t i;
+	json_t *name;
+
+	*out = 0;
+	json_array_foreach (names, i, name) {
+		enum permission permission;
+
+		if (!permission_parse(json_string_value(name), &permission))
+			return error_set(err, ERR_VALIDATION,
+					 "permissions: there is no permission like number %zu", i);
+		*out |= PERMISSION_BIT(permission);
+	}
+	return 0;
+}
+
+static int put(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	const json_t *body = request->body;
+	const json_t *names = json_array_at(body, "permissions");
+	_cleanup_membership_ struct membership membership = { 0 };
+	struct membership_change change = { 0 };
+	struct principal principal;
+	enum member_role role;
+	enum member_status status;
+	unsigned granted;
+
+	if (member_role_parse(json_str(body, "role"), &role))
+		change.role = &role;
+	if (member_status_parse(json_str(body, "status"), &status))
+		change.status = &status;
+	if (names)
+		change.granted = &granted;
+	if (principal_of_path(request, &principal, err) < 0 ||
+	    read_permissions(names, &granted, err) < 0 ||
+	    membership_put(server->db, &server->clock, &request->actor, request->company_id,
+			   &principal, &change, &membership, err) < 0)
+		return -1;
+	return answer(response, 200, membership_json(&membership));
+}
+
+static int destroy(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_membership_ struct membership membership = { 0 };
+	struct principal principal;
+
+	if (principal_of_path(request, &principal, err) < 0 ||
+	    membership_get(server->db, request->company_id, &principal, &membership, err) < 0 ||
+	    membership_delete(server->db, &server->clock, &request->actor, request->company_id,
+			      &principal, err) < 0)
+		return -1;
+	return answer(response, 200, membership_json(&membership));
+}
+
+static const struct field MEMBER_FIELDS[] = {
+	{ .name = "role",
+	  .type = FIELD_STRING,
+	  .one_of = member_role_names,
+	  .summary = "What it brings: owner and admin manage, operator works, viewer looks" },
+	{ .name = "status",
+	  .type = FIELD_STRING,
+	  .one_of = member_status_names,
+	  .summary = "Only active members have access" },
+	{ .name = "permissions",
+	  .type = FIELD_STRING_ARRAY,
+	  .max = PERMISSION_COUNT,
+	  .summary = "What is granted besides the role's; replaces what was granted before" },
+	{ 0 },
+};
+
+#define MEMBERS "/api/companies/:cid/members"
+const struct route MEMBER_ROUTES[] = {
+	{ HTTP_GET, MEMBERS, .access = ACCESS_READ, .subject = SUBJECT_COMPANY, .run = list,
+	  .answer = "[Member]", .summary = "People of the company, and agents with grants" },
+	{ HTTP_GET, MEMBERS "/:type/:id", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
+	  .run = show, .answer = "Member", .summary = "One member" },
+	{ HTTP_PUT, MEMBERS "/:type/:id", .access = ACCESS_MEMBERS, .subject = SUBJECT_COMPANY,
+	  .body = MEMBER_FIELDS, .run = put, .answer = "Member",
+	  .summary = "Makes somebody a member, or changes what the body names" },
+	{ HTTP_DELETE, MEMBERS "/:type/:id", .access = ACCESS_MEMBERS, .subject = SUBJECT_COMPANY,
+	  .run = destroy, .answer = "Member",
+	  .summary = "Ends a membership; not the last owner's" },
+	{ 0 },
+};

@@ -1,0 +1,210 @@
+#include "api/resource.h"
+
+#include "base/text.h"
+#include "record/workspace.h"
+#include "run/select.h"
+
+/* What surrounds a workspace that is to be made, and what it takes from there. */
+struct surroundings {
+	struct project project;
+	struct issue issue;
+	struct agent assignee;
+};
+
+static void surroundings_clear(struct surroundings *s)
+{
+	project_clear(&s->project);
+	issue_clear(&s->issue);
+	agent_clear(&s->assignee);
+}
+
+/* What is missing or foreign is told when the row is written, where it cannot go away again. */
+static void look_around(struct server *server, const json_t *body, const char *company_id,
+			struct surroundings *s)
+{
+	const char *project = json_str(body, "projectId"), *issue = json_str(body, "sourceIssueId");
+
+	if (project && project_get(server->db, project, &s->project, NULL) == 0 &&
+	    !streq(s->project.company_id, company_id))
+		project_clear(&s->project);
+	if (issue && issue_get(server->db, issue, &s->issue, NULL) == 0 &&
+	    !streq(s->issue.company_id, company_id))
+		issue_clear(&s->issue);
+	if (id_is_set(s->issue.assignee_agent_id))
+		agent_get(server->db, s->issue.assignee_agent_id, &s->assignee, NULL);
+}
+
+/*
+ * A workspace keeps the environment it was made for (spec 01 E.9). When nobody has chosen one it
+ * keeps none, so that a later choice still counts.
+ */
+static const char *environment_for(const struct surroundings *s)
+{
+	static const char *const NOBODY = "";
+	const char *source;
+	const char *id = select_environment(
+		&(struct selection){
+			.issue_settings = s->issue.execution_workspace_settings,
+			.project_policy = s->project.execution_workspace_policy,
+			.agent_default_id = s->assignee.default_environment_id,
+			.local_id = NOBODY,
+		},
+		&source);
+
+	return id == NOBODY ? NULL : id;
+}
+
+static json_t *first_metadata(const json_t *body, const struct surroundings *s)
+{
+	_cleanup_json_ json_t *snapshot =
+		workspace_snapshot(environment_for(s), s->issue.execution_workspace_settings,
+				   s->project.execution_workspace_policy);
+	_cleanup_json_ json_t *plain =
+		workspace_config_merge(json_object_at(body, "metadata"), NULL);
+	_cleanup_json_ json_t *made_for = workspace_config_merge(plain, snapshot);
+	const json_t *config = json_object_at(body, "config");
+
+	/* What the body says itself goes over what the surroundings say. */
+	return config ? workspace_config_merge(made_for, config) : steal(made_for);
+}
+
+static json_t *make_workspace(struct server *server, struct request *request, const char *id,
+			      bool resumed, void *company_id, struct error *err)
+{
+	const json_t *body = request->body;
+	_cleanup_(surroundings_clear) struct surroundings around = { 0 };
+	_cleanup_workspace_ struct workspace_record made = { 0 };
+	_cleanup_json_ json_t *metadata = NULL;
+	struct writer writer = writer_of(server, request);
+	struct workspace_record wanted = {
+		.name = (char *)json_str(body, "name"),
+		.mode = (char *)json_str(body, "mode"),
+		.strategy_type = (char *)json_str(body, "strategyType"),
+		.status = (char *)json_str(body, "status"),
+		.cwd = (char *)json_str(body, "cwd"),
+		.repo_url = (char *)json_str(body, "repoUrl"),
+		.base_ref = (char *)json_str(body, "baseRef"),
+		.branch_name = (char *)json_str(body, "branchName"),
+		.provider_type = (char *)json_str(body, "providerType"),
+		.provider_ref = (char *)json_str(body, "providerRef"),
+	};
+
+	if (resumed && workspace_record_get(server->db, id, &made, NULL) == 0)
+		return workspace_record_json(&made);
+	look_around(server, body, company_id, &around);
+	metadata = first_metadata(body, &around);
+	wanted.metadata = metadata;
+	if (!wanted.mode)
+		wanted.mode = (char *)workspace_mode_for_issue(
+			issue_mode_wanted(around.issue.execution_workspace_settings,
+					  around.project.execution_workspace_policy));
+	id_copy(wanted.company_id, company_id);
+	id_copy(wanted.project_id, json_str(body, "projectId"));
+	id_copy(wanted.source_issue_id, json_str(body, "sourceIssueId"));
+	id_copy(wanted.derived_from_id, json_str(body, "derivedFromExecutionWorkspaceId"));
+	writer.id = id;
+	if (workspace_record_create(&writer, &wanted, &made, err) < 0)
+		return NULL;
+	return workspace_record_json(&made);
+}
+
+static int create(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_company_ struct company company = { 0 };
+
+	if (company_of_path(arg, request, &company, err) < 0 ||
+	    refuse_host_commands(request, err) < 0)
+		return -1;
+	return answer_created(arg, request, response, company.id, make_workspace, company.id, err);
+}
+
+static int list(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_company_ struct company company = { 0 };
+	struct list_query query;
+
+	if (company_of_path(server, request, &company, err) < 0 ||
+	    list_query_of(request, company.id, &query, err) < 0)
+		return -1;
+	return answer_list(response, &query, workspace_record_list(server->db, &query, err));
+}
+
+static int show(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_workspace_ struct workspace_record workspace = { 0 };
+
+	if (workspace_record_get(server->db, request->param[0], &workspace, err) < 0)
+		return -1;
+	return answer(response, 200, workspace_record_json(&workspace));
+}
+
+static int patch(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_workspace_ struct workspace_record changed = { 0 };
+	struct writer writer = writer_of(arg, request);
+
+	if (refuse_host_commands(request, err) < 0 ||
+	    workspace_record_update(&writer, request->param[0], request->body, &changed, err) < 0)
+		return -1;
+	return answer(response, 200, workspace_record_json(&changed));
+}
+
+static int end(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_workspace_ struct workspace_record closed = { 0 };
+	struct writer writer = writer_of(arg, request);
+
+	if (workspace_record_close(&writer, request->param[0], &closed, err) < 0)
+		return -1;
+	return answer(response, 200, workspace_record_json(&closed));
+}
+
+static int destroy(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_workspace_ struct workspace_record removed = { 0 };
+	struct writer writer = writer_of(arg, request);
+
+	if (workspace_record_delete(&writer, request->param[0], &removed, err) < 0)
+		return -1;
+	return answer(response, 200, workspace_record_json(&removed));
+}
+
+static const struct field NO_FIELDS[] = { { 0 } };
+static const struct field LIST_QUERY[] = {
+	{ .name = "status", .type = FIELD_STRING, .one_of = workspace_status_names },
+	{ .name = "mode", .type = FIELD_STRING, .one_of = workspace_mode_names },
+	{ .name = "projectId", .type = FIELD_STRING, .max = 36 },
+	{ .name = "sourceIssueId", .type = FIELD_STRING, .max = 36 },
+	{ .name = "reuseEligible",
+	  .type = FIELD_BOOL,
+	  .summary = "Only those that runs may go on working in" },
+	LIST_FIELDS,
+	{ 0 },
+};
+
+const struct route WORKSPACE_ROUTES[] = {
+	{ HTTP_GET, "/api/companies/:cid/execution-workspaces", .access = ACCESS_READ,
+	  .subject = SUBJECT_COMPANY, .query = LIST_QUERY, .run = list,
+	  .answer = "[ExecutionWorkspace]", .summary = "Directories that runs work in" },
+	{ HTTP_POST, "/api/companies/:cid/execution-workspaces", .access = ACCESS_WRITE,
+	  .subject = SUBJECT_COMPANY, .flags = ROUTE_IDEMPOTENT_KEY, .body = WORKSPACE_FIELDS,
+	  .run = create, .answer = "201 ExecutionWorkspace", .errors = "unprocessable",
+	  .summary = "A new workspace, with what its issue and project have chosen" },
+	{ HTTP_GET, "/api/execution-workspaces/:id", .access = ACCESS_READ,
+	  .subject = SUBJECT_WORKSPACE, .run = show, .answer = "ExecutionWorkspace",
+	  .summary = "One workspace" },
+	{ HTTP_PATCH, "/api/execution-workspaces/:id", .access = ACCESS_WRITE,
+	  .subject = SUBJECT_WORKSPACE, .body = WORKSPACE_PATCH_FIELDS, .run = patch,
+	  .answer = "ExecutionWorkspace", .errors = "conflict unprocessable",
+	  .summary = "Changes what the body names" },
+	{ HTTP_POST, "/api/execution-workspaces/:id/close", .access = ACCESS_WRITE,
+	  .subject = SUBJECT_WORKSPACE, .flags = ROUTE_NO_BODY_OK, .body = NO_FIELDS, .run = end,
+	  .answer = "ExecutionWorkspace", .errors = "conflict",
+	  .summary = "Archives a workspace that nothing uses any more" },
+	{ HTTP_DELETE, "/api/execution-workspaces/:id", .access = ACCESS_BOARD,
+	  .subject = SUBJECT_WORKSPACE, .run = destroy, .answer = "ExecutionWorkspace",
+	  .errors = "conflict", .summary = "Removes a workspace that nothing uses any more" },
+	{ 0 },
+};

@@ -1,0 +1,101 @@
+/*
+ * What `berth serve` can be told, in one table: the flags of the verb, the keys of the config file
+ * and the variables of the environment are all made from it. A flag counts more than a variable, a
+ * variable more than the file, the file more than what is usual.
+ *
+ *     --log-format json      BERTH_LOG_FORMAT=json      log-format: json
+ */
+#pragma once
+
+#include "api/server.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/config_file.h"
+
+struct settings {
+	struct server_options server;
+	const char *log_level, *log_format;
+	bool verbose;
+
+	struct config_file file;
+	bool has_file;
+	char **owned; /* texts the options point to */
+};
+
+/*
+ * X(name, letter, kind, member, value, usual, summary): kind is one of
+ *
+ *     TEXT   const char *       SWITCH bool            LIST   char ** (may repeat)
+ *     TIME   int64_t, ms        COUNT  int64_t         WORD   const char *, one of `value`
+ */
+#define SERVE_SETTINGS(X)                                                                          \
+	X("listen", 0, TEXT, server.listen, "ADDR:PORT", NULL,                                     \
+	  "also listen on TCP (127.0.0.1:7411; port 0 picks one)")                                 \
+	X("socket", 0, TEXT, server.socket_path, "PATH", NULL,                                     \
+	  "unix socket; default: berth.sock in the data directory")                                \
+	X("database", 0, TEXT, server.database_url, "URL", NULL,                                   \
+	  "postgres://... instead of the embedded database")                                       \
+	X("tls-cert", 0, TEXT, server.tls_cert, "FILE", NULL,                                      \
+	  "certificate chain (PEM): TCP speaks TLS; SIGHUP reads it again")                        \
+	X("tls-key", 0, TEXT, server.tls_key, "FILE", NULL, "its key (PEM), for the owner alone")  \
+	X("insecure-http", 0, SWITCH, server.insecure_http, NULL, "false",                         \
+	  "listen beyond loopback without TLS all the same")                                       \
+	X("allowed-host", 0, LIST, server.allowed_hosts, "NAME", NULL,                             \
+	  "a name clients may know this server by")                                                \
+	X("public-url", 0, TEXT, server.public_url, "URL", NULL,                                   \
+	  "how runs reach this server; default: where it listens")                                 \
+	X("run-key", 0, TEXT, server.run_key_path, "FILE", NULL,                                   \
+	  "key of run tokens, the same on every node; default: jwt.key in the data directory")     \
+	X("allow-fake", 0, SWITCH, server.allow_fake, NULL, "false",                               \
+	  "environments may use the fake provider (tests)")                                        \
+	X("allow-local-for-tokens", 0, SWITCH, server.allow_local_for_tokens, NULL, "false",       \
+	  "callers with tokens may run commands on this host")                                     \
+	X("idle-exit", 0, SWITCH, server.idle_exit, NULL, "false",                                 \
+	  "end when nothing runs and nobody has asked for a minute")                               \
+	X("idle-after", 0, TIME, server.idle_exit_ms, "TIME", "60s",                               \
+	  "with --idle-exit: after this long instead")                                             \
+	X("drain", 0, SWITCH, server.drain, NULL, "false",                                         \
+	  "on SIGTERM wait for running runs to end")                                               \
+	X("retention", 0, TIME, server.retention_ms, "TIME", "30d",                                \
+	  "drop finished history older than this")                                                 \
+	X("sweep-every", 0, TIME, server.sweep_ms, "TIME", "1s",                                   \
+	  "look this often for leases that are over")                                              \
+	X("reconcile-every", 0, TIME, server.reconcile_ms, "TIME", "30s",                          \
+	  "compare with the providers this often")                                                 \
+	X("retry-after", 0, TIME, server.cleanup_base_ms, "TIME", "1s",                            \
+	  "first pause before a failed cleanup is tried again")                                    \
+	X("beat-every", 0, TIME, server.beat_ms, "TIME", "10s",                                    \
+	  "tell the other nodes this often that this one lives")                                   \
+	X("compress-after", 0, TIME, server.pack_ms, "TIME", "60s",                                \
+	  "compress the log of a run that ended this long ago")                                    \
+	X("absence", 0, TIME, server.absence_ms, "TIME", "15m",                                    \
+	  "a place that no server speaks to ends after this long")                                 \
+	X("max-leases-per-company", 0, COUNT, server.quota.leases, "N", "0",                       \
+	  "leases a company may hold at a time; 0: no limit")                                      \
+	X("max-runs-per-company", 0, COUNT, server.quota.runs, "N", "0",                           \
+	  "runs of a company at a time, the others wait; 0: no limit")                             \
+	X("max-queue-per-company", 0, COUNT, server.quota.queued, "N", "0",                        \
+	  "runs of a company that may wait; more are refused; 0: no limit")                        \
+	X("metrics-public", 0, SWITCH, server.metrics_public, NULL, "false",                       \
+	  "/metrics for anybody who can connect, not only for admins")                             \
+	X("log-level", 0, WORD, log_level, "debug|info|warn|error", "info",                        \
+	  "what is worth a line; debug has every request")                                         \
+	X("log-format", 0, WORD, log_format, "text|json", "text", "lines for people or programs")  \
+	X("log-file", 0, TEXT, server.log_file, "PATH", NULL,                                      \
+	  "lines go there instead of stderr; SIGHUP opens it anew")                                \
+	X("verbose", 'v', SWITCH, verbose, NULL, "false", "the same as --log-level debug")
+
+extern const struct flag SERVE_FLAGS[];
+/* What a flag is when nobody says anything; NULL: nothing. */
+const char *settings_usual(const char *flag);
+
+/*
+ * Reads the config file (--config, else berth.yaml in the data directory, else
+ * /etc/berth/berth.yaml, else none), the environment and the flags. `args` may be of any verb that
+ * takes --config; NULL: none. Clear it with settings_clear, after the server has gone.
+ */
+int settings_read(struct settings *settings, const struct cli *cli, const struct args *args,
+		  struct error *err);
+void settings_clear(struct settings *settings);
+/* [{name, value, source}]: as they are, and where each was said. */
+json_t *settings_json(const struct settings *settings, const struct args *args);

@@ -1,0 +1,376 @@
+#include "record/event.h"
+
+#include <string.h>
+#include "base/text.h"
+#include "record/row.h"
+
+#define PRUNE_ROWS 500
+
+/* Whoever takes a number holds the counter's row until it commits. */
+SQL(EVENT_NEXT_SEQ,
+    "UPDATE counters SET value = value + 1 WHERE name = 'activity' RETURNING value");
+SQL(EVENT_INSERT, "INSERT INTO events (seq, company_id, type, run_id, payload, created_at)"
+		  " VALUES ($1, $2, $3, $4, $5, $6)");
+SQL(EVENT_NOW, "SELECT value FROM counters WHERE name = 'activity'");
+SQL(EVENT_FLOOR, "SELECT seq FROM event_floors WHERE company_id = $1");
+SQL(EVENT_RAISE_FLOOR,
+    "INSERT INTO event_floors (company_id, seq) VALUES ($1, $2)"
+    " ON CONFLICT (company_id) DO UPDATE SET seq = CASE"
+    " WHEN event_floors.seq < excluded.seq THEN excluded.seq ELSE event_floors.seq END");
+SQL(EVENT_AFTER, "SELECT seq, created_at, type, payload FROM events"
+		 " WHERE company_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
+SQL(EVENT_ACTIVITY_AFTER,
+    "SELECT seq, created_at, actor_type, actor_id, action, entity_type, entity_id, agent_id,"
+    " run_id, details FROM activity WHERE company_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
+SQL(EVENT_OF_RUN, "SELECT seq, created_at, type, payload FROM events"
+		  " WHERE run_id IS NOT NULL AND run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
+SQL(EVENT_COMPANIES, "SELECT id FROM companies WHERE id > $1 ORDER BY id LIMIT 1");
+SQL(EVENT_NTH_NEWEST, "SELECT seq FROM events WHERE company_id = $1"
+		      " ORDER BY seq DESC LIMIT 1 OFFSET CAST($2 AS BIGINT)");
+/* Events of a company are old from one end, so looking at that end is enough. */
+SQL(EVENT_PRUNE, "WITH oldest AS MATERIALIZED"
+		 " (SELECT seq FROM events WHERE company_id = $1 ORDER BY seq LIMIT 500)"
+		 " DELETE FROM events WHERE seq IN (SELECT seq FROM oldest)"
+		 " AND (created_at < $2 OR seq <= $3) RETURNING seq");
+
+static const char *const NAMES[] = {
+#define X(name, wire) [name] = wire,
+	EVENT_TYPES(X)
+#undef X
+};
+
+const char *event_type_name(enum event_type type)
+{
+	return NAMES[type];
+}
+
+bool event_type_parse(const char *name, enum event_type *type)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(NAMES); i++) {
+		if (!streq(NAMES[i], name))
+			continue;
+		*type = (enum event_type)i;
+		return true;
+	}
+	return false;
+}
+
+/* The number in the first column of the first row; `fallback` without one. */
+static int number_tx(struct tx *tx, const struct sql *sql, const struct bind *binds,
+		     int64_t fallback, int64_t *out, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query_(tx, &c, sql, binds, err) < 0)
+		return -1;
+
+	int r = cursor_next(&c, err);
+
+	if (r < 0)
+		return -1;
+	*out = r > 0 ? col_int(&c, 0) : fallback;
+	return 0;
+}
+
+int event_seq_tx(struct tx *tx, int64_t *seq, struct error *err)
+{
+	if (number_tx(tx, &EVENT_NEXT_SEQ, B_ARRAY_(), -1, seq, err) < 0)
+		return -1;
+	return *seq < 0 ? error_set(err, ERR_DB, "the activity counter is missing") : 0;
+}
+
+int event_write_tx(struct tx *tx, int64_t now, const struct event *event, struct error *err)
+{
+	_cleanup_free_ char *payload = json_text(event->payload);
+	int64_t seq;
+
+	if (event_seq_tx(tx, &seq, err) < 0)
+		return -1;
+	return tx_exec(tx, &EVENT_INSERT, err, B_INT(seq), B_TEXT(event->company_id),
+		       B_TEXT(event_type_name(event->type)), B_TEXT(event->run_id), B_TEXT(payload),
+		       B_INT(now)) < 0
+		       ? -1
+		       : 0;
+}
+
+int event_raise_floor_tx(struct tx *tx, const char *company_id, int64_t seq, struct error *err)
+{
+	return tx_exec(tx, &EVENT_RAISE_FLOOR, err, B_TEXT(company_id), B_INT(seq)) < 0 ? -1 : 0;
+}
+
+/* ---- reading ---- */
+
+static void rows_free(struct event_row *rows, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		free(rows[i].payload);
+	free(rows);
+}
+
+void event_page_clear(struct event_page *page)
+{
+	rows_free(page->rows, page->count);
+	*page = (struct event_page){ 0 };
+}
+
+/* The entry's fields but its id, as the reference publishes them. */
+static char *activity_payload(struct cursor *c, struct error *err)
+{
+	_cleanup_json_ json_t *payload = json_object();
+	json_t *details;
+
+	if (col_json(c, 9, "activity details", &details, err) < 0)
+		return NULL;
+	json_put_str(payload, "actorType", col_text(c, 2));
+	json_put_str(payload, "actorId", col_text(c, 3));
+	json_put_str(payload, "action", col_text(c, 4));
+	json_put_str(payload, "entityType", col_text(c, 5));
+	json_put_str(payload, "entityId", col_text(c, 6));
+	json_put_str(payload, "agentId", col_text(c, 7));
+	json_put_str(payload, "runId", col_text(c, 8));
+	json_put_new(payload, "details", details);
+	return json_text(payload);
+}
+
+/* One table's rows after a number. */
+struct stretch {
+	struct event_row *rows;
+	size_t count, size;
+};
+
+static void stretch_clear(struct stretch *stretch)
+{
+	rows_free(stretch->rows, stretch->count);
+}
+
+static struct event_row *stretch_add(struct stretch *stretch, struct cursor *c,
+				     enum event_type type)
+{
+	if (stretch->count == stretch->size) {
+		stretch->size = stretch->size ? stretch->size * 2 : 8;
+		stretch->rows = xreallocarray(stretch->rows, stretch->size, sizeof(*stretch->rows));
+	}
+
+	struct event_row *row = &stretch->rows[stretch->count++];
+
+	*row = (struct event_row){ .seq = col_int(c, 0), .created_at = col_int(c, 1), type, NULL };
+	return row;
+}
+
+static int read_activity(struct tx *tx, const char *company_id, int64_t after, int64_t limit,
+			 struct stretch *out, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r;
+
+	if (tx_query(tx, &c, &EVENT_ACTIVITY_AFTER, err, B_TEXT(company_id), B_INT(after),
+		     B_INT(limit)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0) {
+		struct event_row *row = stretch_add(out, &c, EVENT_ACTIVITY);
+
+		row->payload = activity_payload(&c, err);
+		if (!row->payload)
+			return -1;
+	}
+	return r;
+}
+
+/* A type this program does not know was written by a later one; it keeps its number and is shown
+ * to nobody (no payload). */
+static int read_events(struct tx *tx, const struct sql *sql, const char *id, int64_t after,
+		       int64_t limit, struct stretch *out, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r;
+
+	if (tx_query(tx, &c, sql, err, B_TEXT(id), B_INT(after), B_INT(limit)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0) {
+		enum event_type type = EVENT_RUN_LOG;
+		bool known = event_type_parse(col_text(&c, 2), &type);
+		struct event_row *row = stretch_add(out, &c, type);
+
+		row->payload = known ? xstrdup(col_text(&c, 3)) : NULL;
+	}
+	return r;
+}
+
+/* The first `limit` of both, in order of their numbers. */
+static void merge(struct stretch *a, struct stretch *b, size_t limit, struct event_page *page)
+{
+	size_t i = 0, j = 0;
+
+	page->rows = xcalloc(limit, sizeof(*page->rows));
+	while (page->count < limit && (i < a->count || j < b->count)) {
+		bool first = j == b->count || (i < a->count && a->rows[i].seq < b->rows[j].seq);
+		struct event_row *row = first ? &a->rows[i++] : &b->rows[j++];
+
+		page->rows[page->count++] = *row;
+		row->payload = NULL;
+	}
+	page->more = i < a->count || j < b->count;
+}
+
+struct reading {
+	const char *company_id;
+	int64_t after, limit;
+	struct event_page *page;
+};
+
+/* One snapshot: the counter, the floor and both tables belong together. */
+static int read_page(struct tx *tx, void *arg, struct error *err)
+{
+	struct reading *reading = arg;
+	struct event_page *page = reading->page;
+	_cleanup_(stretch_clear) struct stretch activity = { 0 }, events = { 0 };
+
+	event_page_clear(page);
+	if (number_tx(tx, &EVENT_NOW, B_ARRAY_(), 0, &page->now, err) < 0 ||
+	    number_tx(tx, &EVENT_FLOOR, B_ARRAY_(B_TEXT(reading->company_id)), 0, &page->floor,
+		      err) < 0)
+		return -1;
+	if (reading->limit == 0 || page->now <= reading->after)
+		return 0;
+	if (read_activity(tx, reading->company_id, reading->after, reading->limit + 1, &activity,
+			  err) < 0 ||
+	    read_events(tx, &EVENT_AFTER, reading->company_id, reading->after, reading->limit + 1,
+			&events, err) < 0)
+		return -1;
+	merge(&activity, &events, (size_t)reading->limit, page);
+	return 0;
+}
+
+int events_after(struct db *db, const char *company_id, int64_t after, int64_t limit,
+		 struct event_page *page, struct error *err)
+{
+	struct reading reading = { company_id, after, MIN_OF(limit, EVENT_PAGE_MAX), page };
+
+	if (db_read(db, read_page, &reading, err) == 0)
+		return 0;
+	event_page_clear(page);
+	return -1;
+}
+
+struct run_reading {
+	const char *run_id;
+	int64_t after, limit;
+	struct stretch events;
+};
+
+static int read_run(struct tx *tx, void *arg, struct error *err)
+{
+	struct run_reading *reading = arg;
+
+	stretch_clear(&reading->events);
+	reading->events = (struct stretch){ 0 };
+	return read_events(tx, &EVENT_OF_RUN, reading->run_id, reading->after, reading->limit,
+			   &reading->events, err);
+}
+
+static json_t *run_event_json(const char *run_id, const struct event_row *row)
+{
+	json_t *event = json_object(),
+	       *payload = json_parse(row->payload, strlen(row->payload), NULL);
+
+	json_put_int(event, "seq", row->seq);
+	json_put_str(event, "runId", run_id);
+	json_put_str(event, "agentId", json_str(payload, "agentId"));
+	json_put_str(event, "eventType", event_type_name(row->type));
+	json_put_new(event, "payload", payload);
+	json_put_time(event, "createdAt", row->created_at);
+	return event;
+}
+
+json_t *events_of_run(struct db *db, const char *run_id, int64_t after, int64_t limit,
+		      struct error *err)
+{
+	struct run_reading reading = { run_id, after, limit, { 0 } };
+	json_t *list = NULL;
+
+	if (db_read(db, read_run, &reading, err) == 0) {
+		list = json_array();
+		for (size_t i = 0; i < reading.events.count; i++) {
+			if (reading.events.rows[i].payload)
+				json_array_append_new(
+					list, run_event_json(run_id, &reading.events.rows[i]));
+		}
+	}
+	stretch_clear(&reading.events);
+	return list;
+}
+
+/* ---- pruning ---- */
+
+struct event_pruning {
+	char company_id[ID_SIZE];
+	int64_t before_ms, keep, cutoff, removed;
+	bool found;
+};
+
+static int next_company(struct tx *tx, void *arg, struct error *err)
+{
+	struct event_pruning *pruning = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, &EVENT_COMPANIES, err, B_TEXT(pruning->company_id)) < 0)
+		return -1;
+
+	int r = cursor_next(&c, err);
+
+	pruning->found = r > 0;
+	if (r > 0)
+		id_copy(pruning->company_id, col_text(&c, 0));
+	return r < 0 ? -1 : 0;
+}
+
+static int find_cutoff(struct tx *tx, void *arg, struct error *err)
+{
+	struct event_pruning *pruning = arg;
+
+	return number_tx(tx, &EVENT_NTH_NEWEST,
+			 B_ARRAY_(B_TEXT(pruning->company_id), B_INT(pruning->keep)), 0,
+			 &pruning->cutoff, err);
+}
+
+static int prune_some(struct tx *tx, void *arg, struct error *err)
+{
+	struct event_pruning *pruning = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int64_t highest = 0;
+	int r;
+
+	pruning->removed = 0;
+	if (tx_query(tx, &c, &EVENT_PRUNE, err, B_TEXT(pruning->company_id),
+		     B_INT(pruning->before_ms), B_INT(pruning->cutoff)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0) {
+		pruning->removed++;
+		highest = MAX_OF(highest, col_int(&c, 0));
+	}
+	cursor_close(&c);
+	if (r < 0 || highest == 0)
+		return r;
+	return event_raise_floor_tx(tx, pruning->company_id, highest, err);
+}
+
+int64_t events_prune(struct db *db, int64_t before_ms, int64_t keep, struct error *err)
+{
+	struct event_pruning pruning = { .before_ms = before_ms, .keep = keep };
+	int64_t total = 0;
+
+	for (;;) {
+		if (db_read(db, next_company, &pruning, err) < 0)
+			return -1;
+		if (!pruning.found)
+			return total;
+		if (db_read(db, find_cutoff, &pruning, err) < 0)
+			return -1;
+		/* In small steps: other writers wait behind each of them. */
+		do {
+			if (DB_WRITE(db, "event.prune", prune_some, &pruning, err) < 0)
+				return -1;
+			total += pruning.removed;
+		} while (pruning.removed == PRUNE_ROWS);
+	}
+}

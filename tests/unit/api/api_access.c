@@ -1,0 +1,500 @@
+/*
+ * What the matrix of routes does not show: what tokens open and when they close, what a caller may
+ * say about itself, and what handlers look at besides.
+ */
+#include "people.h"
+
+static json_t *asked_json(struct people *p, enum who who, int status, const struct call *call)
+{
+	_cleanup_buf_ struct buf out = { 0 };
+	int got = ask(p, who, call, &out);
+
+	if (got != status)
+		fail_msg("%s %s by %s: wanted %d, got %d %s", call->method, call->path, WHO[who],
+			 status, got, buf_str(&out));
+	return json_parse(buf_str(&out), out.len, NULL);
+}
+
+static void asked_refused(struct people *p, enum who who, int status, const char *text,
+			  const struct call *call)
+{
+	_cleanup_json_ json_t *answer = asked_json(p, who, status, call);
+
+	if (!strstr(json_str(answer, "error"), text))
+		fail_msg("\"%s\" does not say \"%s\"", json_str(answer, "error"), text);
+}
+
+/* ---- the cases of the reference ---- */
+
+#define LOCAL_SHELL                                                                                \
+	"{\"name\": \"%s\", \"driver\": \"sandbox\", \"config\": {\"provider\": \"fake\"}}"
+
+static void create_environment(struct people *p, enum who who, int status)
+{
+	PATH("/api/companies/%s/environments", p->ours.company);
+	_cleanup_free_ char *body = xasprintf(LOCAL_SHELL, WHO[who]);
+
+	if (status == 403)
+		asked_refused(p, who, 403, "environments:manage", CALL("POST", path, body));
+	else
+		json_decref(asked_json(p, who, status, CALL("POST", path, body)));
+}
+
+static size_t environments(struct people *p)
+{
+	PATH("/api/companies/%s/environments", p->ours.company);
+	_cleanup_json_ json_t *list = get(&p->api, path);
+
+	return json_array_size(list);
+}
+
+static void RO_7_an_agent_that_may_create_agents_makes_an_environment(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/activity?limit=1", p->ours.company);
+
+	create_environment(p, CREATOR, 201);
+
+	_cleanup_json_ json_t *page = get(&p->api, path);
+	const json_t *last = json_array_get(json_array_at(page, "items"), 0);
+
+	assert_string_equal(json_str(last, "action"), "environment.created");
+	assert_string_equal(json_str(last, "actorType"), "agent");
+}
+
+static void RO_8_a_person_with_the_permission_makes_an_environment(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/members/user/%s", p->ours.company, p->user[OPERATOR]);
+
+	create_environment(p, OPERATOR, 403);
+	json_decref(call_json(&p->api, 200,
+			      CALL("PUT", path, "{\"permissions\": [\"environments:manage\"]}")));
+	create_environment(p, OPERATOR, 201);
+}
+
+static void RO_9_a_person_without_it_does_not(void **state)
+{
+	struct people *p = *state;
+	size_t before = environments(p);
+
+	create_environment(p, OPERATOR, 403);
+	assert_int_equal(environments(p), before);
+}
+
+static void RO_10_an_agent_with_the_grant_makes_an_environment(void **state)
+{
+	create_environment(*state, GRANTED, 201);
+}
+
+static void RO_11_an_agent_without_it_does_not(void **state)
+{
+	create_environment(*state, AGENT, 403);
+}
+
+static void RO_22_an_agent_of_another_company_is_told_so(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/environments", p->ours.company);
+
+	asked_refused(p, OUT_AGENT, 403, "another company", CALL("GET", path));
+}
+
+/* ---- bearers ---- */
+
+static void a_bad_bearer_is_refused_even_where_none_is_needed(void **state)
+{
+	static const char *const bad[] = { "Authorization: Bearer pcp_board_no",
+					   "Authorization: Bearer a.b.c", "Authorization: Bearer ",
+					   "Authorization: Basic cm9vdDo=" };
+	struct people *p = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct call call = { .method = "GET", .path = "/api/me", .header = bad[i] };
+
+		refused(&p->api, 401, "unauthenticated", NULL, &call);
+		call.path = "/api/health";
+		refused(&p->api, 401, "unauthenticated", NULL, &call);
+	}
+	json_decref(get(&p->api, "/api/me"));
+}
+
+static void too_many_bad_bearers_have_to_wait(void **state)
+{
+	struct people *p = *state;
+
+	for (int i = 0; i < 10; i++)
+		assert_asked(p, 401, BAD_TOKEN, CALL("GET", "/api/me"));
+	asked_refused(p, BAD_TOKEN, 429, "try again later", CALL("GET", "/api/me"));
+	/* Nor does a good one help from there; without one there is nothing to guess. */
+	assert_asked(p, 429, OWNER, CALL("GET", "/api/me"));
+	assert_asked(p, 200, LOCAL, CALL("GET", "/api/me"));
+}
+
+static void what_a_proxy_passes_on_is_not_trusted(void **state)
+{
+	static const char *const marks[] = { "Forwarded: for=192.0.2.1", "Via: 1.1 proxy",
+					     "X-Forwarded-For: 127.0.0.1", "X-Real-IP: ::1" };
+	struct people *p = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+		struct call call = { .method = "GET", .path = "/api/me", .header = marks[i] };
+
+		refused(&p->api, 401, "unauthenticated", NULL, &call);
+		call.token = p->token[OWNER];
+		json_decref(call_json(&p->api, 200, &call));
+	}
+}
+
+static void a_revoked_token_and_a_disabled_user_are_out_at_once(void **state)
+{
+	struct people *p = *state;
+	_cleanup_json_ json_t *own = asked_json(p, OWNER, 200, CALL("GET", "/api/tokens"));
+	_cleanup_free_ char *token =
+		xasprintf("/api/tokens/%s", json_str(json_array_get(own, 0), "id"));
+	_cleanup_free_ char *user = xasprintf("/api/users/%s", p->user[ADMIN]);
+
+	asked_refused(p, OPERATOR, 404, "Token not found", CALL("DELETE", token));
+	assert_asked(p, 200, OWNER, CALL("DELETE", token));
+	assert_asked(p, 401, OWNER, CALL("GET", "/api/me"));
+	json_decref(call_json(&p->api, 200, CALL("PATCH", user, "{\"disabled\": true}")));
+	assert_asked(p, 401, ADMIN, CALL("GET", "/api/me"));
+}
+
+static void a_terminated_agent_is_out_at_once(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/agents/%s", p->ours.agent);
+	_cleanup_free_ char *keys = xasprintf("%s/keys", path);
+
+	assert_asked(p, 200, AGENT, CALL("GET", "/api/me"));
+	assert_asked(p, 200, RUN, CALL("GET", "/api/me"));
+	json_decref(call_json(&p->api, 200, CALL("PATCH", path, "{\"status\": \"terminated\"}")));
+	assert_asked(p, 401, AGENT, CALL("GET", "/api/me"));
+	assert_asked(p, 401, RUN, CALL("GET", "/api/me"));
+	refused(&p->api, 409, "conflict", "terminated", CALL("POST", keys, "{\"name\": \"k\"}"));
+}
+
+/* ---- tokens of runs ---- */
+
+static void the_token_of_a_run_ends_with_it(void **state)
+{
+	struct people *p = *state;
+	_cleanup_json_ json_t *me = asked_json(p, RUN, 200, CALL("GET", "/api/me"));
+
+	assert_string_equal(json_str(me, "runId"), p->ours.run);
+	assert_string_equal(json_str(me, "agentId"), p->ours.agent);
+	assert_string_equal(json_str(me, "source"), "agent_jwt");
+	end_run(p, p->ours.run);
+	assert_asked(p, 401, RUN, CALL("GET", "/api/me"));
+}
+
+static void the_token_of_a_run_is_of_its_agent_and_company(void **state)
+{
+	struct people *p = *state;
+	struct holdings mixed = p->ours;
+	char *own = p->token[RUN];
+
+	id_copy(mixed.agent, p->theirs.agent);
+	p->token[RUN] = token_of_run(p, &mixed);
+	assert_asked(p, 401, RUN, CALL("GET", "/api/me"));
+	free(p->token[RUN]);
+	mixed = p->ours;
+	id_copy(mixed.company, p->theirs.company);
+	p->token[RUN] = token_of_run(p, &mixed);
+	assert_asked(p, 401, RUN, CALL("GET", "/api/me"));
+	free(p->token[RUN]);
+	p->token[RUN] = own;
+}
+
+/* The process of a run finds a token that works, and the URL to use it on. */
+static void a_run_with_an_agent_is_given_a_token(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/runs", p->ours.company);
+	_cleanup_free_ char *body = xasprintf(
+		"{\"command\": [\"sh\", \"-c\", \"echo $BERTH_API_KEY; test $BERTH_API_KEY = "
+		"$PAPERCLIP_API_KEY; sleep 60\"], \"agentId\": \"%s\", \"environmentId\": \"%s\"}",
+		p->ours.agent, p->ours.environment);
+	char run[ID_SIZE];
+	_cleanup_buf_ struct buf log = { 0 };
+
+	take_id(post(&p->api, 201, path, body), run);
+
+	_cleanup_free_ char *log_path = xasprintf("/api/runs/%s/log?follow=0", run);
+
+	WAIT_FOR(({
+		struct call call = { .method = "GET",
+				     .path = log_path,
+				     .accept = "application/octet-stream" };
+
+		buf_reset(&log);
+		call_raw(&p->api, &call, &log) == 200 && log.len > 100;
+	}));
+	log.data[strcspn(log.data, "\n")] = '\0';
+	free(p->token[RUN]);
+	p->token[RUN] = xstrdup(log.data);
+
+	_cleanup_json_ json_t *me = asked_json(p, RUN, 200, CALL("GET", "/api/me"));
+
+	assert_string_equal(json_str(me, "runId"), run);
+	end_run(p, run);
+	assert_asked(p, 401, RUN, CALL("GET", "/api/me"));
+}
+
+static void a_run_that_brings_its_own_key_keeps_it(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/runs", p->ours.company);
+	_cleanup_free_ char *body = xasprintf(
+		"{\"command\": [\"sh\", \"-c\", \"echo $PAPERCLIP_API_KEY+$BERTH_API_KEY\"],"
+		" \"env\": {\"PAPERCLIP_API_KEY\": \"mine\"}, \"agentId\": \"%s\","
+		" \"environmentId\": \"%s\"}",
+		p->ours.agent, p->ours.environment);
+	char run[ID_SIZE];
+	_cleanup_buf_ struct buf log = { 0 };
+
+	take_id(post(&p->api, 201, path, body), run);
+
+	_cleanup_free_ char *log_path = xasprintf("/api/runs/%s/log?follow=1", run);
+	struct call call = { .method = "GET",
+			     .path = log_path,
+			     .accept = "application/octet-stream" };
+
+	assert_int_equal(call_raw(&p->api, &call, &log), 200);
+	assert_string_equal(buf_str(&log), "mine+\n");
+}
+
+/* ---- on behalf of which run ---- */
+
+static void a_run_header_must_be_true(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/projects", p->ours.company);
+	_cleanup_free_ char *ours = xasprintf("X-Paperclip-Run-Id: %s", p->ours.run);
+	_cleanup_free_ char *theirs = xasprintf("X-Paperclip-Run-Id: %s", p->theirs.run);
+	static const enum who everybody[] = { LOCAL, OWNER, AGENT, RUN };
+	struct call call = { .method = "POST", .path = path, .body = "{\"name\": \"x\"}" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(everybody); i++) {
+		call.header = theirs;
+		asked_refused(p, everybody[i], 422, "X-Paperclip-Run-Id", &call);
+		call.header = "X-Paperclip-Run-Id: bogus";
+		asked_refused(p, everybody[i], 422, "X-Paperclip-Run-Id", &call);
+		call.header = "X-Paperclip-Run-Id: 44444444-4444-4444-8444-444444444444";
+		asked_refused(p, everybody[i], 422, "X-Paperclip-Run-Id", &call);
+		call.header = ours;
+		json_decref(asked_json(p, everybody[i], 201, &call));
+	}
+	/* Another agent's run is not one's own. */
+	asked_refused(p, CREATOR, 422, "X-Paperclip-Run-Id", &call);
+
+	_cleanup_free_ char *activity =
+		xasprintf("/api/companies/%s/activity?limit=1", p->ours.company);
+	_cleanup_json_ json_t *page = get(&p->api, activity);
+
+	assert_string_equal(json_str(json_array_get(json_array_at(page, "items"), 0), "runId"),
+			    p->ours.run);
+}
+
+/* ---- driver local ---- */
+
+static void a_token_does_not_open_this_host(void **state)
+{
+	struct people *p = *state;
+	_cleanup_free_ char *list =
+		xasprintf("/api/companies/%s/environments?driver=local", p->ours.company);
+	_cleanup_json_ json_t *found = get(&p->api, list);
+	const char *local = json_str(json_array_get(found, 0), "id");
+	_cleanup_free_ char *leases = xasprintf("/api/environments/%s/leases", local);
+	_cleanup_free_ char *runs = xasprintf("/api/companies/%s/runs", p->ours.company);
+	_cleanup_free_ char *here =
+		xasprintf("{\"command\": [\"true\"], \"environmentId\": \"%s\"}", local);
+	char lease[ID_SIZE], run[ID_SIZE];
+
+	asked_refused(p, OWNER, 403, "driver local", CALL("POST", leases, "{}"));
+	asked_refused(p, OWNER, 403, "driver local", CALL("POST", runs, here));
+	take_id(asked_json(p, OWNER, 201, CALL("POST", runs, "{\"command\": [\"true\"]}")), run);
+
+	_cleanup_free_ char *show = xasprintf("/api/runs/%s", run);
+
+	WAIT_FOR(({
+		_cleanup_json_ json_t *now = get(&p->api, show);
+
+		json_str(now, "finishedAt") != NULL;
+	}));
+
+	_cleanup_json_ json_t *ended = get(&p->api, show);
+
+	assert_string_equal(json_str(ended, "status"), "failed");
+	assert_string_equal(json_str(ended, "errorCode"), "forbidden");
+
+	/* What local trust holds there is closed to tokens as well. */
+	take_id(post(&p->api, 201, leases, "{}"), lease);
+
+	_cleanup_free_ char *exec = xasprintf("/api/environment-leases/%s/exec", lease);
+	_cleanup_free_ char *file =
+		xasprintf("/api/environment-leases/%s/files?path=/etc/passwd", lease);
+	_cleanup_free_ char *release = xasprintf("/api/environment-leases/%s/release", lease);
+
+	asked_refused(p, OWNER, 403, "driver local",
+		      CALL("POST", exec, "{\"command\": [\"true\"]}"));
+	asked_refused(p, INSTANCE_ADMIN, 403, "driver local", CALL("GET", file));
+	assert_asked(p, 200, OWNER, CALL("POST", release));
+}
+
+static void a_token_does_not_write_anywhere_as_the_server(void **state)
+{
+	struct people *p = *state;
+	_cleanup_free_ char *body = xasprintf("{\"path\": \"%s/copy.db\"}", p->api.dir);
+	_cleanup_free_ char *copy = xasprintf("%s/copy.db", p->api.dir);
+
+	asked_refused(p, INSTANCE_ADMIN, 403, "leave path out", CALL("POST", "/api/backup", body));
+	assert_int_equal(access(copy, F_OK), -1);
+	assert_asked(p, 201, INSTANCE_ADMIN, CALL("POST", "/api/backup"));
+	assert_asked(p, 201, LOCAL, CALL("POST", "/api/backup", body));
+}
+
+/* ---- what goes on in leases ---- */
+
+static void execs_in_a_lease_are_for_those_who_may_have_leases(void **state)
+{
+	struct people *p = *state;
+	_cleanup_free_ char *start =
+		xasprintf("/api/environment-leases/%s/exec?detach=1", p->ours.lease);
+	_cleanup_json_ json_t *exec = asked_json(
+		p, GRANTED, 201, CALL("POST", start, "{\"command\": [\"sleep\", \"60\"]}"));
+	_cleanup_free_ char *show = xasprintf("/api/execs/%s", json_str(exec, "id"));
+	_cleanup_free_ char *signal = xasprintf("%s/signal", show);
+
+	asked_refused(p, OPERATOR, 403, "environments:manage", CALL("GET", show));
+	asked_refused(p, VIEWER, 403, "environments:manage", CALL("GET", show));
+	asked_refused(p, AGENT, 403, "environments:manage", CALL("GET", show));
+	asked_refused(p, OUTSIDER, 404, "Exec not found", CALL("GET", show));
+	assert_asked(p, 200, ADMIN, CALL("GET", show));
+	asked_refused(p, OPERATOR, 403, "environments:manage",
+		      CALL("POST", signal, "{\"signal\": \"KILL\"}"));
+	assert_asked(p, 200, GRANTED, CALL("POST", signal, "{\"signal\": \"KILL\"}"));
+}
+
+/* ---- what is one's own ---- */
+
+static void people_see_their_own_companies_and_tokens(void **state)
+{
+	struct people *p = *state;
+	_cleanup_json_ json_t *mine = asked_json(p, OPERATOR, 200, CALL("GET", "/api/companies"));
+	_cleanup_json_ json_t *agents =
+		asked_json(p, OUT_AGENT, 200, CALL("GET", "/api/companies"));
+	_cleanup_json_ json_t *none = asked_json(p, SUSPENDED, 200, CALL("GET", "/api/companies"));
+	_cleanup_json_ json_t *tokens = asked_json(p, OPERATOR, 200, CALL("GET", "/api/tokens"));
+	_cleanup_json_ json_t *all = get(&p->api, "/api/tokens");
+	_cleanup_free_ char *others = xasprintf("/api/tokens?userId=%s", p->user[OWNER]);
+	_cleanup_free_ char *wish =
+		xasprintf("{\"name\": \"x\", \"userId\": \"%s\"}", p->user[OWNER]);
+
+	assert_int_equal(json_array_size(mine), 1);
+	assert_string_equal(json_str(json_array_get(mine, 0), "id"), p->ours.company);
+	assert_int_equal(json_array_size(agents), 1);
+	assert_string_equal(json_str(json_array_get(agents, 0), "id"), p->theirs.company);
+	assert_int_equal(json_array_size(none), 0);
+	assert_int_equal(json_array_size(tokens), 1);
+	assert_int_equal(json_array_size(all), 7);
+	asked_refused(p, OPERATOR, 403, "Instance admin", CALL("GET", others));
+	asked_refused(p, OPERATOR, 403, "Instance admin", CALL("POST", "/api/tokens", wish));
+	asked_refused(p, AGENT, 403, "Board access", CALL("GET", "/api/tokens"));
+	assert_asked(p, 200, INSTANCE_ADMIN, CALL("GET", others));
+	refused(&p->api, 422, "unprocessable", "userId",
+		CALL("POST", "/api/tokens", "{\"name\": \"x\"}"));
+}
+
+static void a_token_of_ones_own_can_be_made_with_a_token(void **state)
+{
+	struct people *p = *state;
+	_cleanup_json_ json_t *made =
+		asked_json(p, OPERATOR, 201, CALL("POST", "/api/tokens", "{\"name\": \"second\"}"));
+
+	free(p->token[OPERATOR]);
+	p->token[OPERATOR] = xstrdup(json_str(made, "token"));
+
+	_cleanup_json_ json_t *me = asked_json(p, OPERATOR, 200, CALL("GET", "/api/me"));
+	_cleanup_json_ json_t *tokens = asked_json(p, OPERATOR, 200, CALL("GET", "/api/tokens"));
+	_cleanup_free_ char *listed = json_text(tokens);
+
+	assert_string_equal(json_str(me, "id"), p->user[OPERATOR]);
+	assert_non_null(json_str(made, "expiresAt"));
+	assert_null(strstr(listed, p->token[OPERATOR]));
+}
+
+static void agents_make_no_keys(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/agents/%s/keys", p->ours.agent);
+
+	asked_refused(p, CREATOR, 403, "Board access", CALL("POST", path, "{\"name\": \"k\"}"));
+	asked_refused(p, CREATOR, 403, "Board access", CALL("GET", path));
+	assert_asked(p, 201, ADMIN, CALL("POST", path, "{\"name\": \"k\"}"));
+}
+
+static void an_agent_starts_runs_of_itself_only(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/runs", p->ours.company);
+	_cleanup_free_ char *own = xasprintf(
+		"{\"command\": [\"true\"], \"agentId\": \"%s\", \"environmentId\": \"%s\"}",
+		p->ours.agent, p->ours.environment);
+	_cleanup_free_ char *nobodys = xasprintf(
+		"{\"command\": [\"true\"], \"environmentId\": \"%s\"}", p->ours.environment);
+
+	assert_asked(p, 201, AGENT, CALL("POST", path, own));
+	assert_asked(p, 201, RUN, CALL("POST", path, own));
+	asked_refused(p, CREATOR, 403, "itself", CALL("POST", path, own));
+	asked_refused(p, AGENT, 403, "itself", CALL("POST", path, nobodys));
+}
+
+static void members_are_managed_by_owners(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/members/user/%s", p->ours.company, p->user[VIEWER]);
+	_cleanup_free_ char *self =
+		xasprintf("/api/companies/%s/members/user/%s", p->ours.company, p->user[OWNER]);
+
+	assert_asked(p, 200, OWNER, CALL("PUT", path, "{\"role\": \"operator\"}"));
+	assert_asked(p, 403, ADMIN, CALL("PUT", path, "{\"role\": \"owner\"}"));
+	asked_refused(p, OWNER, 400, "permissions",
+		      CALL("PUT", path, "{\"permissions\": [\"everything\"]}"));
+	asked_refused(p, OWNER, 409, "needs an owner", CALL("DELETE", self));
+	assert_asked(p, 200, OWNER, CALL("DELETE", path));
+	assert_asked(p, 404, OWNER, CALL("DELETE", path));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		people_test(RO_7_an_agent_that_may_create_agents_makes_an_environment),
+		people_test(RO_8_a_person_with_the_permission_makes_an_environment),
+		people_test(RO_9_a_person_without_it_does_not),
+		people_test(RO_10_an_agent_with_the_grant_makes_an_environment),
+		people_test(RO_11_an_agent_without_it_does_not),
+		people_test(RO_22_an_agent_of_another_company_is_told_so),
+		people_test(a_bad_bearer_is_refused_even_where_none_is_needed),
+		people_test(too_many_bad_bearers_have_to_wait),
+		people_test(what_a_proxy_passes_on_is_not_trusted),
+		people_test(a_revoked_token_and_a_disabled_user_are_out_at_once),
+		people_test(a_terminated_agent_is_out_at_once),
+		people_test(the_token_of_a_run_ends_with_it),
+		people_test(the_token_of_a_run_is_of_its_agent_and_company),
+		people_test(a_run_with_an_agent_is_given_a_token),
+		people_test(a_run_that_brings_its_own_key_keeps_it),
+		people_test(a_run_header_must_be_true),
+		people_test(a_token_does_not_open_this_host),
+		people_test(a_token_does_not_write_anywhere_as_the_server),
+		people_test(execs_in_a_lease_are_for_those_who_may_have_leases),
+		people_test(people_see_their_own_companies_and_tokens),
+		people_test(a_token_of_ones_own_can_be_made_with_a_token),
+		people_test(agents_make_no_keys),
+		people_test(an_agent_starts_runs_of_itself_only),
+		people_test(members_are_managed_by_owners),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

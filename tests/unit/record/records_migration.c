@@ -1,0 +1,89 @@
+/*
+ * A database of the first release gets the columns that records have today, and what stood in it
+ * reads as if it had been made with them.
+ */
+#include "record_fixture.h"
+
+#include <stdio.h>
+#include "../store/pg_fixture.h"
+#include "base/mem.h"
+#include "store/engine.h"
+#include "store/migrate.h"
+
+#define AGENT "00000000-0000-4000-8000-0000000000a1"
+
+SQL(OLD_COMPANY,
+    "INSERT INTO companies (id, name, created_at, updated_at) VALUES ($1, $1, $2, $2)");
+SQL(OLD_ISSUE, "INSERT INTO issues (id, company_id, title, status, created_at, updated_at)"
+	       " VALUES ($1, $2, 't', $3, $4, $4)");
+SQL(OLD_AGENT, "INSERT INTO agents (id, company_id, name, created_at, updated_at)"
+	       " VALUES ($1, $2, 'a', 1, 1)");
+
+static int fill(struct tx *tx, void *arg, struct error *err)
+{
+	(void)arg;
+	return tx_exec(tx, &OLD_COMPANY, err, B_TEXT("c-late"), B_INT(20)) < 0 ||
+			       tx_exec(tx, &OLD_COMPANY, err, B_TEXT("c-early"), B_INT(10)) < 0 ||
+			       tx_exec(tx, &OLD_ISSUE, err, B_TEXT("i-2"), B_TEXT("c-early"),
+				       B_TEXT("open"), B_INT(2)) < 0 ||
+			       tx_exec(tx, &OLD_ISSUE, err, B_TEXT("i-1"), B_TEXT("c-early"),
+				       B_TEXT("done"), B_INT(1)) < 0 ||
+			       tx_exec(tx, &OLD_ISSUE, err, B_TEXT("i-3"), B_TEXT("c-late"),
+				       B_TEXT("whatever"), B_INT(3)) < 0 ||
+			       tx_exec(tx, &OLD_AGENT, err, B_TEXT(AGENT), B_TEXT("c-early")) < 0
+		       ? -1
+		       : 0;
+}
+
+static void assert_issue(struct records *r, struct db *db, const char *id, const char *identifier,
+			 enum issue_status status)
+{
+	_cleanup_(issue_clear) struct issue issue = { 0 };
+
+	assert_done(r, issue_get(db, id, &issue, &r->err));
+	assert_string_equal(issue.identifier, identifier);
+	assert_int_equal(issue.status, status);
+	assert_int_equal(issue.priority, ISSUE_PRIORITY_MEDIUM);
+}
+
+static void records_of_the_first_release_read_as_if_made_today(void **state)
+{
+	struct records *r = records_of(state);
+	const struct migration first[] = { migrations[0], { 0, NULL } };
+	_cleanup_free_ char *path = xasprintf("%s/old.db", r->dir);
+	_cleanup_free_ char *url = r->url ? pg_fixture_new_database() : NULL;
+	const struct db_options options = { .path = url ? NULL : path, .url = url };
+	_cleanup_(company_clear) struct company early = { 0 };
+	_cleanup_(agent_clear) struct agent agent = { 0 };
+	_cleanup_(issue_clear) struct issue next = { 0 };
+	_cleanup_json_ json_t *body = json_of("{'title':'next'}");
+	struct db *db = NULL;
+
+	assert_done(r, db_open_known(&db, &options, first, &r->err));
+	assert_done(r, DB_WRITE(db, "test.fill", fill, NULL, &r->err));
+	db_close(db);
+	db = NULL;
+	assert_done(r, db_open(&db, &options, &r->err));
+	assert_issue(r, db, "i-1", "CO1-1", ISSUE_STATUS_DONE);
+	assert_issue(r, db, "i-2", "CO1-2", ISSUE_STATUS_TODO);
+	assert_issue(r, db, "i-3", "CO2-1", ISSUE_STATUS_TODO);
+	assert_done(r, company_get(db, "c-early", &early, &r->err));
+	assert_int_equal(early.issue_counter, 2);
+	assert_int_equal(early.status, COMPANY_STATUS_ACTIVE);
+	assert_done(r, agent_get(db, AGENT, &agent, &r->err));
+	assert_int_equal(agent.status, AGENT_STATUS_IDLE);
+	assert_string_equal(agent.role, "general");
+	assert_done(r,
+		    issue_create(WRITER(db, r->clock, &SOMEBODY), "c-early", body, &next, &r->err));
+	assert_string_equal(next.identifier, "CO1-3");
+	db_close(db);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		ON_BOTH(records_of_the_first_release_read_as_if_made_today),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
