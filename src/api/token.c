@@ -99,8 +99,10 @@ static int list_keys(void *arg, struct request *request, struct response *respon
 		     struct error *err)
 {
 	struct server *server = arg;
+	_cleanup_(agent_clear) struct agent agent = { 0 };
 
-	if (people_only(request, err) < 0)
+	if (people_only(request, err) < 0 ||
+	    agent_get(server->db, request->param[0], &agent, err) < 0)
 		return -1;
 	return answer(response, 200, token_list(server->db, NULL, request->param[0], err));
 }

@@ -85,6 +85,14 @@ int clock_poll_timeout(struct clock *c, int64_t deadline_mono_ms)
 	return deadline_mono_ms - now > INT_MAX ? INT_MAX : (int)(deadline_mono_ms - now);
 }
 
+/* By hand: every row that is shown has several times, and strftime looks at the locale for each. */
+static void put_digits(char *out, int width, int number, char behind)
+{
+	out[width] = behind;
+	for (; width--; number /= 10)
+		out[width] = (char)('0' + number % 10);
+}
+
 void time_iso(int64_t ms, char out[TIME_ISO_SIZE])
 {
 	struct tm tm;
@@ -103,14 +111,14 @@ void time_iso(int64_t ms, char out[TIME_ISO_SIZE])
 
 	gmtime_r(&seconds, &tm);
 
-	size_t n = strftime(out, TIME_ISO_SIZE, "%FT%T", &tm);
-
-	/* %F writes a year before 1000 without its zeros. */
-	if (n < 19) {
-		memmove(out + (19 - n), out, n + 1);
-		memset(out, '0', 19 - n);
-	}
-	snprintf(out + 19, TIME_ISO_SIZE - 19, ".%03dZ", (int)fraction);
+	put_digits(out, 4, tm.tm_year + 1900, '-');
+	put_digits(out + 5, 2, tm.tm_mon + 1, '-');
+	put_digits(out + 8, 2, tm.tm_mday, 'T');
+	put_digits(out + 11, 2, tm.tm_hour, ':');
+	put_digits(out + 14, 2, tm.tm_min, ':');
+	put_digits(out + 17, 2, tm.tm_sec, '.');
+	put_digits(out + 20, 3, (int)fraction, 'Z');
+	out[24] = '\0';
 }
 
 /*

@@ -233,8 +233,12 @@ static int check_query(const struct exchange *exchange, struct error *err)
 {
 	static const struct field NONE[] = { { 0 } };
 	const struct field *fields = exchange->request.route->query;
-	_cleanup_json_ json_t *query = json_object();
+	_cleanup_json_ json_t *query = NULL;
 
+	/* As most requests are. */
+	if (!fields && !exchange->url.queries)
+		return 0;
+	query = json_object();
 	fields = fields ? fields : NONE;
 	for (size_t i = 0; i < exchange->url.queries; i++) {
 		const struct field *field = fields;

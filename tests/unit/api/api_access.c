@@ -435,6 +435,25 @@ static void agents_make_no_keys(void **state)
 	assert_asked(p, 201, ADMIN, CALL("POST", path, "{\"name\": \"k\"}"));
 }
 
+static void an_agent_that_was_removed_has_no_keys(void **state)
+{
+	struct people *p = *state;
+	char gone[ID_SIZE];
+
+	make_at(p, gone, "{\"name\": \"gone\"}", "/api/companies/%s/agents", p->ours.company);
+
+	PATH("/api/agents/%s", gone);
+	_cleanup_free_ char *keys = xasprintf("%s/keys", path);
+	_cleanup_json_ json_t *key = post(&p->api, 201, keys, "{\"name\": \"k\"}");
+	struct call me = { .method = "GET", .path = "/api/me", .token = json_str(key, "token") };
+
+	json_decref(call_json(&p->api, 200, &me));
+	json_decref(call_json(&p->api, 200, CALL("DELETE", path)));
+	refused(&p->api, 401, "unauthenticated", NULL, &me);
+	refused(&p->api, 404, "not_found", "Agent not found", CALL("GET", keys));
+	refused(&p->api, 404, "not_found", NULL, CALL("POST", keys, "{\"name\": \"k\"}"));
+}
+
 static void an_agent_starts_runs_of_itself_only(void **state)
 {
 	struct people *p = *state;
@@ -492,6 +511,7 @@ int main(void)
 		people_test(people_see_their_own_companies_and_tokens),
 		people_test(a_token_of_ones_own_can_be_made_with_a_token),
 		people_test(agents_make_no_keys),
+		people_test(an_agent_that_was_removed_has_no_keys),
 		people_test(an_agent_starts_runs_of_itself_only),
 		people_test(members_are_managed_by_owners),
 	};
