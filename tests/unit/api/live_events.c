@@ -357,7 +357,8 @@ static void a_log_reads_the_same_once_it_is_compressed(void **state)
 	_cleanup_free_ char *path = xasprintf("/api/runs/%s/log", run);
 	_cleanup_free_ char *since = xasprintf("/api/runs/%s/log?since=1288888&follow=1", run);
 	_cleanup_free_ char *exec = xasprintf("/api/execs/%s/output", run);
-	_cleanup_free_ char *plain = xasprintf("%s/logs/%.2s/%s.data", t->data, run, run);
+	_cleanup_free_ char *plain =
+		xasprintf("%s/logs/%s/%s.data", t->data, run + ID_SIZE - 3, run);
 	_cleanup_free_ char *packed = xasprintf("%s.zst", plain);
 
 	read_all(t, path, "application/octet-stream", &before);

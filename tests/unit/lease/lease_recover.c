@@ -317,7 +317,7 @@ static bool is_of_this_room(const char *point)
 {
 	return str_starts(point, "db.lease.") ||
 	       (str_starts(point, "driver.") && !strstr(point, "probe") &&
-		!strstr(point, "realize") && !strstr(point, "start"));
+		!strstr(point, "realize") && !strstr(point, "start") && !strstr(point, "execute"));
 }
 
 /* Each point in turn; with BERTH_TEST_LONG also its later hits. Returns how many walks were killed.
