@@ -20,6 +20,7 @@ static const char *const EDITABLE[] = { "name",   "description", "driver", "stat
 static const char *const REPLACED[] = { "config", "replaceConfig", NULL };
 
 const struct record_kind ENVIRONMENT_KIND = { .noun = "env",
+					      .called = "environment",
 					      .segment = "environments",
 					      .name_key = "name",
 					      .columns = COLUMNS,

@@ -30,6 +30,11 @@ int record_begin(struct cli *cli, struct api **api, char company_id[ID_SIZE], st
 
 /* ---- finding ---- */
 
+static const char *called(const struct record_kind *kind)
+{
+	return kind->called ? kind->called : kind->noun;
+}
+
 static int list_all(struct api *api, const char *company_id, const struct record_kind *kind,
 		    const char *query, json_t **list, struct error *err)
 {
@@ -53,7 +58,7 @@ static int pick_by(const json_t *list, const struct record_kind *kind, const cha
 		if (found)
 			return error_set(err, ERR_CONFLICT,
 					 "there are several %ss called \"%.200s\": use the id",
-					 kind->noun, name);
+					 called(kind), name);
 		found = record;
 	}
 	*out = json_incref(found);
@@ -76,8 +81,8 @@ int record_find(struct api *api, const char *company_id, const struct record_kin
 		found = pick_by(list, kind, kind->name_key, name, out, err);
 	if (found == 0)
 		return error_set(err, ERR_NOT_FOUND,
-				 "there is no %s \"%.200s\"; `berth %s ls` lists them", kind->noun,
-				 name, kind->noun);
+				 "there is no %s \"%.200s\"; `berth %s ls` lists them",
+				 called(kind), name, kind->noun);
 	return found < 0 ? -1 : 0;
 }
 
@@ -307,6 +312,6 @@ int record_edit(struct cli *cli, const struct args *args, const struct record_ki
 	if (cli->json)
 		print_json(outcome ? changed : record);
 	else if (!cli->quiet)
-		fprintf(stderr, "%s %s\n", kind->noun, outcome ? "changed" : "not changed");
+		fprintf(stderr, "%s %s\n", called(kind), outcome ? "changed" : "not changed");
 	return 0;
 }

@@ -8,7 +8,8 @@
 #include "cli/cli.h"
 
 struct record_kind {
-	const char *noun;            /* "agent" */
+	const char *noun;            /* of its verbs: "agent" */
+	const char *called;          /* in sentences; NULL: as its verbs */
 	const char *segment;         /* "agents", as in /api/agents/:id */
 	const char *name_key;        /* what people call one by besides its id */
 	const char *other_key;       /* another such name; NULL: none */

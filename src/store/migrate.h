@@ -24,7 +24,7 @@ extern const char *const MIGRATION_RECORDS[];
 
 /* In order, ends with version 0. */
 extern const struct migration migrations[];
-extern const char *const migration_live[];
+extern const char *const MIGRATION_LIVE[];
 
 /* ERR_DB_SCHEMA when the database is newer than `known`, or holds tables that are not ours. */
 int migrate(struct db *db, const struct migration *known, const struct db_options *options,

@@ -6,7 +6,7 @@
  * written twice. event_floors remembers per company the highest number that pruning took from
  * either table: whoever asks for events after a smaller one is told that some are gone.
  */
-const char *const migration_live[] = {
+const char *const MIGRATION_LIVE[] = {
 	"CREATE TABLE events ("
 	" seq BIGINT NOT NULL PRIMARY KEY,"
 	" company_id TEXT NOT NULL REFERENCES companies (id),"

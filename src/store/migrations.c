@@ -346,6 +346,6 @@ const struct migration migrations[] = {
 	{ 1, core },
 	{ 2, MIGRATION_AUTH },
 	{ 3, MIGRATION_RECORDS },
-	{ 5, migration_live },
+	{ 4, MIGRATION_LIVE },
 	{ 0, NULL },
 };

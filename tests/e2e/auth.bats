@@ -143,7 +143,8 @@ stranger() { # CURL-ARGUMENT...: as somebody else; $code, $body
 		answered 401 unauthenticated
 	done
 	stranger -D - -H "Authorization: Bearer $token" "$at/api/me"
-	answered 429 too_many_requests
+	answered 429
+	has "$body" '"code":"too_many_requests"'
 	has "$(tr -d '\r' <<<"$body")" '^Retry-After: [1-9][0-9]?$'
 	# The next one is not made to wait for it.
 	call GET /api/me "" -H "Authorization: Bearer $token"

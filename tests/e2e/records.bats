@@ -48,7 +48,7 @@ edits() { wc -l <"$T/edits"; }
 	berth env add box --provider fake --image one:1 --reuse >/dev/null
 	editor 'sed -i "/reuseLease/d; s/one:1/two:2/; s/\"image\": \"two:2\",/\"image\": \"two:2\"/" "$1"'
 	berth env edit box 2>err
-	has "$(cat err)" "env changed"
+	has "$(cat err)" "environment changed"
 	same "$(berth env show box --json | jq -c .config)" '{"provider":"fake","image":"two:2","reuseLease":false}'
 }
 

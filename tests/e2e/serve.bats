@@ -36,7 +36,7 @@ mode() { stat -c %a "$1"; }
 	end $server
 	table=$(sqlite3 "$BERTH_DATA/berth.db" "select name from sqlite_master where name like '%schema%' or name like '%migration%'" | head -1)
 	if [ -n "$table" ]; then
-		sqlite3 "$BERTH_DATA/berth.db" "update $table set version = 999"
+		sqlite3 "$BERTH_DATA/berth.db" "update $table set version = 999 where version = (select max(version) from $table)"
 	else
 		sqlite3 "$BERTH_DATA/berth.db" "pragma user_version = 999"
 	fi
