@@ -44,7 +44,7 @@ static int whose(const struct request *request, const char *asked, const char **
 static int list(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
-	const char *user_id;
+	const char *user_id = NULL;
 
 	if (whose(request, request_query(request, "userId"), &user_id, err) < 0)
 		return -1;

@@ -8,7 +8,7 @@
 #include "store/sqlite_conn.h"
 #include "store/sqlite_writer.h"
 
-#define READERS_DEFAULT 4
+#define READERS_DEFAULT 12
 #define BUSY_TIMEOUT_DEFAULT_MS 5000
 /* How long a reader waits for one of the others to finish. */
 #define READER_WAIT_MS 30000
