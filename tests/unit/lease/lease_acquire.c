@@ -277,7 +277,8 @@ static void an_environment_of_another_company_is_not_found(void **state)
 	struct lease_request request;
 
 	yard_sandbox(y, "box", FAKE, 0, &env);
-	assert_done(y->r, company_create(WRITER(y->db, y->r->clock, &SOMEBODY), "Other", NULL, &other, y->err));
+	assert_done(y->r, company_create(WRITER(y->db, y->r->clock, &SOMEBODY), "Other", NULL,
+					 &other, y->err));
 	request = yard_request(y, &env);
 	request.company_id = other.id;
 	assert_refused(y->r, ERR_ENV_NOT_FOUND,

@@ -448,7 +448,8 @@ static void make_agent(struct world *w, const char *text, char id[ID_SIZE])
 	_cleanup_json_ json_t *body = parsed(text);
 	struct agent agent = { 0 };
 
-	assert_ok(agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body, &agent, err));
+	assert_ok(agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, body, &agent,
+			       err));
 	id_copy(id, agent.id);
 	agent_clear(&agent);
 }

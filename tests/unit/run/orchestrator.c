@@ -76,8 +76,8 @@ static void run_with(struct world *w, const char *workspace_config_text, struct 
 
 	add_environment(w, "fake", DRIVER_SANDBOX,
 			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
-	assert_ok(project_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, project_body,
-				 &project, err));
+	assert_ok(project_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id,
+				 project_body, &project, err));
 	id_copy(in.company_id, w->company.id);
 	id_copy(in.project_id, project.id);
 	metadata = xasprintf("{\"config\":%s,\"kept\":1}", workspace_config_text);
@@ -137,8 +137,8 @@ static void OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused(void **st
 	add_environment(w, "fake", DRIVER_SANDBOX,
 			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
 	parsed = json_loads("{\"name\":\"a\",\"adapterType\":\"openclaw_gateway\"}", 0, NULL);
-	assert_ok(
-		agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, parsed, &agent, err));
+	assert_ok(agent_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id, parsed,
+			       &agent, err));
 	body = xasprintf("{\"command\":[\"touch\",\"/tmp/"
 			 "escaped\"],\"environmentId\":\"%s\",\"agentId\":\"%s\"}",
 			 id, agent.id);

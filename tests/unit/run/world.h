@@ -134,7 +134,8 @@ static inline int world_setup(void **state)
 	w->providers_fd = subdirectory(w, "providers");
 	clock_init_system(&w->clock);
 	world_open(w);
-	assert_ok(company_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), "acme", NULL, &w->company, err));
+	assert_ok(company_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), "acme", NULL, &w->company,
+				 err));
 	*state = w;
 	return 0;
 }
