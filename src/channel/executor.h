@@ -33,6 +33,9 @@ struct open_place {
 	uint8_t key[PLACE_KEY_SIZE];
 	char *root, *cwd;
 	int64_t absence_ms;
+	uint8_t *sandbox; /* NULL: not a native place */
+	size_t sandbox_len;
+	char *label;
 
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t changed;
@@ -44,6 +47,7 @@ struct open_place {
 	bool superseded;   /* another server has adopted it */
 	int strikes;       /* links that ended because the relay broke a rule */
 	int stopped;       /* enum exec_reason, or NOT_STOPPED */
+	uint64_t walls;    /* of a native place that was made */
 	/* The mender's, under the executor's lock. */
 	bool to_mend;
 	int64_t mend_at;

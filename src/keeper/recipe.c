@@ -19,7 +19,16 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 		.boot_id = place->boot,
 		.absence_ms = place->absence_ms,
 		.tag = place->tag,
+		.label = place->label,
+		.range = place->range,
+		.store = place->store,
 	};
+	const char *limits[LIMITS + 1] = { 0 };
+
+	for (int i = 0; i < LIMITS; i++)
+		if (place->limits[i])
+			limits[m.limit_cgroups.count++] = place->limits[i];
+	m.limit_cgroups.v = limits;
 
 	if (wire_encode(&bytes, 0, WIRE_RECIPE, &m, err) < 0)
 		return -1;
@@ -49,6 +58,11 @@ int recipe_read(struct place *place, int place_fd, struct error *err)
 	place->absence_ms = m.recipe.absence_ms;
 	id_copy(place->boot, m.recipe.boot_id);
 	snprintf(place->tag, sizeof(place->tag), "%s", m.recipe.tag);
+	place->label = xstrdup(m.recipe.label);
+	place->range = m.recipe.range;
+	place->store = xstrdup(m.recipe.store);
+	for (uint32_t i = 0; i < MIN_OF(m.recipe.limit_cgroups.count, (uint32_t)LIMITS); i++)
+		place->limits[i] = xstrdup(m.recipe.limit_cgroups.v[i]);
 	return 0;
 }
 
@@ -56,8 +70,9 @@ int relay_write(const struct place *place, int place_fd, struct error *err)
 {
 	_cleanup_close_ int fd =
 		openat(place_fd, PLACE_RELAY_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	char text[64];
-	int len = snprintf(text, sizeof(text), "%d %llu\n", (int)place->pid, place->start_time);
+	char text[96];
+	int len = snprintf(text, sizeof(text), "%d %llu %llx\n", (int)place->pid, place->start_time,
+			   (unsigned long long)place->walls);
 
 	if (fd < 0)
 		return error_set(err, ERR_IO, "cannot write down the relay of %s", place->id);
@@ -67,12 +82,15 @@ int relay_write(const struct place *place, int place_fd, struct error *err)
 bool relay_read(struct place *place, int place_fd)
 {
 	_cleanup_buf_ struct buf text = { 0 };
+	unsigned long long walls = 0;
 	int pid;
 
-	if (file_read(place_fd, PLACE_RELAY_NAME, &text, 64, NULL) < 0)
+	if (file_read(place_fd, PLACE_RELAY_NAME, &text, 96, NULL) < 0)
 		return false;
-	if (sscanf(buf_str(&text), "%d %llu", &pid, &place->start_time) != 2 || pid <= 0)
+	if (sscanf(buf_str(&text), "%d %llu %llx", &pid, &place->start_time, &walls) < 2 ||
+	    pid <= 0)
 		return false;
+	place->walls = walls;
 	place->pid = pid;
 	return true;
 }

@@ -68,6 +68,7 @@ struct exec {
 	struct timer deadline;
 	struct timer grace;
 	bool grace_over;
+	uint64_t oom_kills; /* of the whole place, when this began */
 };
 
 struct exec *exec_find(struct relay *relay, const uint8_t id[WIRE_ID_SIZE]);

@@ -20,6 +20,8 @@
 #define CLONE_INTO_CGROUP_ 0x200000000ull
 #define LAST_CAPABILITY 63
 #define PAYLOAD_OOM_ADJUST "300"
+#define BPF_INSTRUCTION 8
+#define SECCOMP_FILTER 1u
 
 struct clone3_args {
 	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
@@ -41,6 +43,28 @@ ON_BORROWED_STACK static int child_fail(struct launch *l, enum launch_step step)
 	l->failed_step = step;
 	l->failed_errno = errno;
 	return 127;
+}
+
+/* First of all: what follows, and whatever it will start, counts against the place's limits. */
+ON_BORROWED_STACK static int child_enter(const struct launch *l)
+{
+	for (size_t i = 0; i < l->enter_count; i++)
+		if (write(l->enter_fds[i], "0", 1) != 1)
+			return -1;
+	return 0;
+}
+
+/* Last of all: what comes before needs calls that the filter may refuse. */
+ON_BORROWED_STACK static int child_filter(const struct launch *l)
+{
+	struct {
+		unsigned short count;
+		const void *program;
+	} filter = { (unsigned short)(l->filter_len / BPF_INSTRUCTION), l->filter };
+
+	if (!l->filter)
+		return 0;
+	return (int)syscall(SYS_seccomp, SECCOMP_FILTER, 0u, &filter);
 }
 
 ON_BORROWED_STACK static int child_stdio(const struct launch *l)
@@ -101,6 +125,8 @@ ON_BORROWED_STACK static int child_run(void *arg)
 	struct launch *l = arg;
 	int saved = ENOENT;
 
+	if (child_enter(l) < 0)
+		return child_fail(l, STEP_ENTER);
 	if (l->confine)
 		child_prefer_oom();
 	/* The root's descriptor is closed with the others, so the base of cwd is entered first. */
@@ -117,6 +143,8 @@ ON_BORROWED_STACK static int child_run(void *arg)
 	umask(022);
 	/* The relay blocks all signals instead of ignoring some, so only the mask needs undoing. */
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, sizeof(no_signals));
+	if (child_filter(l) < 0)
+		return child_fail(l, STEP_FILTER);
 	for (char *const *path = l->candidates; *path; path++) {
 		execve(*path, l->argv, l->envp);
 		/* Like a shell: what exists but may not be run is remembered, the search goes on.

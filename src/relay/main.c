@@ -55,7 +55,7 @@ static int settle_fds(struct relay *relay, struct error *err)
 	if (relay->null_fd < 0)
 		return error_errno(err, errno, "/dev/null");
 	for (int fd = RELAY_FD_LISTEN; fd < RELAY_FD_END; fd++)
-		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 && fd != RELAY_FD_CGROUP)
+		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 && fd < RELAY_FD_CGROUP)
 			return error_set(err, ERR_VALIDATION, "descriptor %d was not given", fd);
 	return 0;
 }

@@ -1,0 +1,146 @@
+/*
+ * Ranges of user ids. Two sandboxes never share a host uid: what one of them leaves in a file, a
+ * keyring, an inotify or rlimit account is not another's, and a process that got out of its user
+ * namespace would be a user who owns nothing.
+ *
+ * Which ranges are in use is known from the recipes of the places and stores; a registry that all
+ * keepers of the machine share keeps them out of each other's way. It is in /run: after a reboot
+ * keepers put what they still have files of back into it.
+ */
+#include "sandbox/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/text.h"
+#include "wire/sha256.h"
+
+#define REGISTRY "/run/berth-uids"
+#define DATABASE_MAX (4u << 20)
+#define RANGES 4096u
+
+/* Field `which` of the lines, counted from 0; with `length` the next field is how many follow. */
+static int check_database(const char *path, int which, bool length, uint32_t base, uint64_t end,
+			  struct error *err)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	char *rest, *line;
+
+	if (file_read(AT_FDCWD, path, &text, DATABASE_MAX, NULL) < 0)
+		return 0;
+	rest = text.data;
+	while (rest && (line = strsep(&rest, "\n"))) {
+		char *field = NULL;
+		int64_t first, many = 1;
+
+		for (int i = 0; i <= which; i++)
+			field = strsep(&line, ":");
+		if (!field || !parse_i64(field, 0, UINT32_MAX, &first))
+			continue;
+		if (length && (!line || !parse_i64(strsep(&line, ":"), 0, UINT32_MAX, &many)))
+			continue;
+		if ((uint64_t)first < end && (uint64_t)(first + many) > base)
+			return error_set(
+				err, ERR_VALIDATION,
+				"%s gives away user ids from %lld on, which sandboxes would use "
+				"(%u and up); choose another base",
+				path, (long long)first, base);
+	}
+	return 0;
+}
+
+int range_book_open(struct range_book *book, uint32_t base, const char *owner, struct error *err)
+{
+	uint64_t end = (uint64_t)base + (uint64_t)RANGES * RANGE_SIZE;
+
+	*book = (struct range_book){
+		.base = base, .count = RANGES, .owner = owner, .registry_fd = -1
+	};
+	if (end > UINT32_MAX)
+		return error_set(err, ERR_VALIDATION, "user ids from %u on do not leave room",
+				 base);
+	if (check_database("/etc/subuid", 1, true, base, end, err) < 0 ||
+	    check_database("/etc/subgid", 1, true, base, end, err) < 0 ||
+	    check_database("/etc/passwd", 2, false, base, end, err) < 0)
+		return -1;
+	if (mkdir(REGISTRY, 0700) == 0 || errno == EEXIST)
+		book->registry_fd = open(REGISTRY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return 0;
+}
+
+static void entry_name(uint32_t number, char out[16])
+{
+	snprintf(out, 16, "%u", number);
+}
+
+/* The owner is a symlink's text: made and read in one step each, and never followed. */
+static bool enter(struct range_book *book, uint32_t number)
+{
+	char name[16];
+
+	entry_name(number, name);
+	return symlinkat(book->owner, book->registry_fd, name) == 0;
+}
+
+/* A keeper's directory that is gone holds no files of the range any more. */
+static bool is_stale(struct range_book *book, uint32_t number)
+{
+	char name[16], owner[PATH_BOUND + 1];
+	struct stat st;
+	ssize_t n;
+
+	entry_name(number, name);
+	n = readlinkat(book->registry_fd, name, owner, sizeof(owner) - 1);
+	if (n <= 0)
+		return false;
+	owner[n] = 0;
+	/* Ours and not in use by what we know: left by a predecessor that died in between. */
+	if (strcmp(owner, book->owner) == 0)
+		return true;
+	if (stat(owner, &st) == 0 || errno != ENOENT)
+		return false;
+	unlinkat(book->registry_fd, name, 0);
+	return enter(book, number);
+}
+
+int range_take(struct range_book *book, bool (*is_used)(uint32_t, void *), void *arg,
+	       uint32_t *number, struct error *err)
+{
+	uint8_t digest[SHA256_SIZE];
+	uint32_t start;
+
+	/* Keepers begin at different places, so that they seldom meet. */
+	sha256_once(book->owner, strlen(book->owner), digest);
+	start = get_le32(digest) % book->count;
+	for (uint32_t i = 0; i < book->count; i++) {
+		uint32_t n = (start + i) % book->count;
+
+		if (is_used(n, arg))
+			continue;
+		if (book->registry_fd >= 0 && !enter(book, n) &&
+		    (errno != EEXIST || !is_stale(book, n)))
+			continue;
+		*number = n;
+		return 0;
+	}
+	return error_set(err, ERR_TOO_MANY, "all %u ranges of user ids are in use", book->count);
+}
+
+void range_keep(struct range_book *book, uint32_t number)
+{
+	if (book->registry_fd >= 0)
+		enter(book, number);
+}
+
+void range_give_back(struct range_book *book, uint32_t number)
+{
+	char name[16];
+
+	entry_name(number, name);
+	if (book->registry_fd >= 0)
+		unlinkat(book->registry_fd, name, 0);
+}
