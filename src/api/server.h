@@ -63,7 +63,7 @@ void server_free(struct server *server); /* stops it too, if server_run did not 
 /* One table per resource; each ends with path NULL. */
 extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], ISSUE_ROUTES[];
 extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
-extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
+extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[], SANDBOX_ROUTES[];
 extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_ROUTES[];
 extern const struct route FILE_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */
