@@ -112,6 +112,7 @@ struct keeper {
 	char *dir;
 	int dir_fd;
 	int places_fd;
+	int lock_fd;
 	int relay_image; /* sealed memfd */
 	char *cgroup;    /* base of the places' cgroups, or NULL */
 	struct watch listener;

@@ -112,6 +112,7 @@ static int open_directory(struct keeper *keeper, const char *dir, struct error *
 		return error_errno(err, errno, "opening the lock");
 	if (flock(lock, LOCK_EX | LOCK_NB) < 0)
 		return error_set(err, ERR_LOCKED, "a keeper runs in %s already", dir);
+	keeper->lock_fd = lock;
 	if (dir_make(keeper->dir_fd, PLACES_NAME, 0700, err) < 0)
 		return -1;
 	return dir_open(keeper->dir_fd, PLACES_NAME, &keeper->places_fd, err);

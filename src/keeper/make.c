@@ -285,7 +285,13 @@ static void relay_ready(struct watch *watch, uint32_t events)
 	if (place->kind == PLACE_NATIVE) {
 		_cleanup_close_ int place_fd = -1;
 
-		place->walls = sandbox_report_read(place->report, &why);
+		char said[REPORT_MAX];
+
+		memcpy(said, place->report, sizeof(said));
+		place->walls = sandbox_report_read(said, &why);
+		/* It said why it gives up, and is on its way. */
+		if (place->walls == 0 || why)
+			return;
 		if (dir_open(place->keeper->places_fd, place->id, &place_fd, NULL) == 0)
 			relay_write(place, place_fd, NULL);
 	}

@@ -200,6 +200,7 @@ int native_start(struct place *place, const struct sandbox_spec *spec, struct bi
 	struct sandbox_birth birth = {
 		.spec = spec,
 		.base = base_of(place),
+		.lock_fd = keeper->lock_fd,
 		.report_fd = *birth_fd(b, RELAY_FD_CONFIG),
 		.enter = enter,
 		.arg = &entering,

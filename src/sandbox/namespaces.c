@@ -335,6 +335,7 @@ int sandbox_start(struct sandbox_birth *b, pid_t *out, struct error *err)
 	pid = clone_inside(b);
 	if (pid == 0) {
 		close(go[0]);
+		close(b->lock_fd);
 		child(b, go[1], uid, gid);
 	}
 	close(go[1]);

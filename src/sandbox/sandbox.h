@@ -124,6 +124,7 @@ struct sandbox_birth {
 	int files_fd;    /* host directory for what is written; -1 with tmpfs */
 	int etc_fd;      /* -1 with an unpacked root */
 	int cgroup_fd;   /* v2 directory to be born in; -1: none */
+	int lock_fd;   /* the parent's; the child must not hold it when the parent is gone */
 	int report_fd;   /* the child says there what stands ("walls HEX\n") or what failed */
 	uint64_t walls;  /* that stand already: limits */
 	unsigned system; /* which system directories the host has; found by sandbox_start */
