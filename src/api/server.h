@@ -17,6 +17,7 @@ struct server_options {
 	int64_t idle_exit_ms; /* 0: 60 s */
 	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
 	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
+	char *const *allowed_paths; /* for native places; borrowed while the server starts */
 	bool drain;           /* on SIGTERM wait for runs */
 
 	/* Periods; 0 for the usual ones. */

@@ -79,7 +79,7 @@ int executor_open_place(struct executor *executor, const struct exec_place *plac
  */
 int executor_make_place(struct executor *executor, const char *place_id, int64_t generation,
 			int64_t wait_ms, uint64_t *walls, struct error *err);
-/* Labels of all places the keeper has: NULL-terminated, allocated. */
+/* Labels of all places and kept files: each once, NULL-terminated, allocated. */
 int executor_labels(struct executor *executor, char ***labels, struct error *err);
 /* Ends whatever place has the label; none is success. */
 int executor_stop_label(struct executor *executor, const char *label, int64_t wait_ms,

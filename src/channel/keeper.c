@@ -25,7 +25,6 @@
 #define LOG_NAME "keeper.log"
 #define LOG_MAX ((off_t)1 << 20)
 #define PLACES_NAME "places"
-#define STORES_NAME "stores"
 
 struct keeper {
 	struct channel_loop *loop;

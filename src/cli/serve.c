@@ -2,6 +2,7 @@
 
 #include "api/server.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "cli/verbs.h"
 
 static const struct flag FLAGS[] = {
@@ -22,6 +23,8 @@ static const struct flag FLAGS[] = {
 	  false },
 	{ "absence", 0, "TIME", "a place that no server speaks to ends after this long (15m)",
 	  false },
+	{ "allow-path", 0, "DIR",
+	  "native places may mount what is below it, and have roots there (more than once)", true },
 	{ "verbose", 'v', NULL, "log every request", false },
 	{ 0 },
 };
@@ -38,8 +41,19 @@ static int serve(struct cli *cli, const struct args *args)
 		.idle_exit = args_has(args, "idle-exit"),
 		.drain = args_has(args, "drain"),
 	};
+	_cleanup_strv_ char **allowed = NULL;
 	struct server *server;
 	int code = 0;
+
+	for (size_t i = 0; args_nth(args, "allow-path", i); i++) {
+		const char *path = args_nth(args, "allow-path", i);
+
+		if (!path_is_absolute(path) || !path_is_clean(path))
+			return fprintf(stderr, "berth: --allow-path wants a clean absolute path\n"),
+			       EXIT_USAGE;
+		strv_push(&allowed, xstrdup(path));
+	}
+	options.allowed_paths = allowed;
 
 	if (!args_duration_ms(args, "retention", &options.retention_ms) ||
 	    !args_duration_ms(args, "absence", &options.absence_ms) ||

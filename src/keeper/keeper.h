@@ -163,7 +163,7 @@ void native_freed(struct place *place);
 /* store.c */
 struct store *store_find(struct keeper *keeper, const char *name);
 /* Durable before its files are made. */
-struct store *store_make(struct keeper *keeper, const char *name, uint32_t range,
+struct store *store_make(struct keeper *keeper, const char *name, const char *label, uint32_t range,
 			 struct error *err);
 int store_files(struct store *store, int *fd, struct error *err);
 void store_load_all(struct keeper *keeper);

@@ -78,7 +78,7 @@ static int choose_store(struct place *place, const char *name, struct error *err
 	if (!store) {
 		if (take_range(place, err) < 0)
 			return -1;
-		store = store_make(place->keeper, name, place->range, err);
+		store = store_make(place->keeper, name, place->label, place->range, err);
 		if (!store)
 			return -1;
 	}

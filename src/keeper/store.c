@@ -16,8 +16,8 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "keeper/keeper.h"
+#include "wire/place.h"
 
-#define STORES_NAME "stores"
 #define RANGE_NAME "range"
 
 struct store *store_find(struct keeper *keeper, const char *name)
@@ -55,7 +55,8 @@ static int open_store(const struct keeper *keeper, const char *name, int *fd, st
 	return dir_open(keeper->dir_fd, path, fd, err);
 }
 
-struct store *store_make(struct keeper *keeper, const char *name, uint32_t range, struct error *err)
+struct store *store_make(struct keeper *keeper, const char *name, const char *label, uint32_t range,
+			 struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s", name);
 	_cleanup_close_ int fd = -1;
@@ -64,7 +65,10 @@ struct store *store_make(struct keeper *keeper, const char *name, uint32_t range
 
 	if (dir_make(keeper->dir_fd, path, 0700, err) < 0 ||
 	    open_store(keeper, name, &fd, err) < 0 ||
-	    file_replace(fd, RANGE_NAME, text, (size_t)len, 0600, err) < 0)
+	    file_replace(fd, STORE_LABEL_NAME, label ? label : "", label ? strlen(label) : 0, 0600,
+			 err) < 0 ||
+	    file_replace(fd, RANGE_NAME, text, (size_t)len, 0600, err) < 0 ||
+	    dir_sync(keeper->dir_fd, err) < 0)
 		return NULL;
 	return store_new(keeper, name, range);
 }

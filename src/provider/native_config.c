@@ -44,7 +44,11 @@ static const struct field LIMIT_FIELDS[] = {
 };
 
 static const struct field POOL_FIELDS[] = {
-	{ .name = "size", .type = FIELD_INT, .min = 0, .max = 64, .summary = "places kept ready" },
+	{ .name = "size",
+	  .type = FIELD_INT,
+	  .min = 0,
+	  .max = 64,
+	  .summary = "places kept ready; only 0 so far" },
 	{ 0 },
 };
 
@@ -155,6 +159,11 @@ static const char *refuse_require(const json_t *value)
 	return NULL;
 }
 
+static const char *refuse_pool(const json_t *value)
+{
+	return json_int(value, "size", 0) > 0 ? "keeps no places ready yet: size must be 0" : NULL;
+}
+
 static const struct config_schema LIMIT_CONFIG = { .fields = LIMIT_FIELDS };
 static const struct config_schema POOL_CONFIG = { .fields = POOL_FIELDS };
 
@@ -167,7 +176,7 @@ static const struct config_rule RULES[] = {
 	{ .name = "mounts", .refuse = refuse_mounts },
 	{ .name = "user", .how = CONFIG_TRIM, .refuse = refuse_user },
 	{ .name = "reuseLease", .fallback = "false" },
-	{ .name = "warmPool", .nested = &POOL_CONFIG },
+	{ .name = "warmPool", .nested = &POOL_CONFIG, .refuse = refuse_pool },
 	{ .name = "require", .refuse = refuse_require },
 	{ 0 },
 };

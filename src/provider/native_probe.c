@@ -36,7 +36,7 @@ static const char ATTEMPTS[] =
 	"t see_host_processes test \"$(ls /proc | grep -c '^[0-9]')\" -gt 20\n"
 	"t reach_network sh -c 'grep -v lo: /proc/net/dev | grep -q :.*[0-9]'\n"
 	"t see_sysfs ls /sys/kernel\n"
-	"t signal_everybody sh -c 'kill -0 1'\n";
+	"t signal_the_server sh -c 'kill -0 $SERVER'\n";
 
 static int read_output(struct runlog_store *store, const char *name, struct buf *out,
 		       struct error *err)
@@ -59,7 +59,8 @@ static int run_attempts(struct executor *executor, const struct native_probe *p,
 	_cleanup_free_ char *data = xasprintf("DATA=%s", p->state_path);
 	char *argv[] = { (char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
 			 (char *)(uintptr_t)ATTEMPTS, NULL };
-	char *env[] = { data, NULL };
+	_cleanup_free_ char *server = xasprintf("SERVER=%d", (int)getpid());
+	char *env[] = { data, server, NULL };
 	char exec_id[ID_SIZE];
 	struct exec_spec spec = {
 		.exec_id = exec_id,

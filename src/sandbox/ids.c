@@ -9,6 +9,7 @@
  */
 #include "sandbox/sandbox.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -53,6 +54,37 @@ static int check_database(const char *path, int which, bool length, uint32_t bas
 	return 0;
 }
 
+static void entry_name(uint32_t number, char out[16])
+{
+	snprintf(out, 16, "%u", number);
+}
+
+/* Whether the keeper's directory that an entry names is gone: then no file of the range is left. */
+static bool is_orphan(const struct range_book *book, const char *name)
+{
+	char owner[PATH_BOUND + 1];
+	ssize_t n = readlinkat(book->registry_fd, name, owner, sizeof(owner) - 1);
+	struct stat st;
+
+	if (n <= 0)
+		return false;
+	owner[n] = 0;
+	return stat(owner, &st) < 0 && errno == ENOENT;
+}
+
+static void drop_orphans(struct range_book *book)
+{
+	int fd = openat(book->registry_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.' && is_orphan(book, entry->d_name))
+			unlinkat(book->registry_fd, entry->d_name, 0);
+	if (dir)
+		closedir(dir);
+}
+
 int range_book_open(struct range_book *book, uint32_t base, const char *owner, struct error *err)
 {
 	uint64_t end = (uint64_t)base + (uint64_t)RANGES * RANGE_SIZE;
@@ -69,12 +101,9 @@ int range_book_open(struct range_book *book, uint32_t base, const char *owner, s
 		return -1;
 	if (mkdir(REGISTRY, 0700) == 0 || errno == EEXIST)
 		book->registry_fd = open(REGISTRY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (book->registry_fd >= 0)
+		drop_orphans(book);
 	return 0;
-}
-
-static void entry_name(uint32_t number, char out[16])
-{
-	snprintf(out, 16, "%u", number);
 }
 
 /* The owner is a symlink's text: made and read in one step each, and never followed. */
@@ -86,11 +115,10 @@ static bool enter(struct range_book *book, uint32_t number)
 	return symlinkat(book->owner, book->registry_fd, name) == 0;
 }
 
-/* A keeper's directory that is gone holds no files of the range any more. */
-static bool is_stale(struct range_book *book, uint32_t number)
+/* Ours and not in use by what we know: left by a predecessor that died in between. */
+static bool may_take_over(struct range_book *book, uint32_t number)
 {
 	char name[16], owner[PATH_BOUND + 1];
-	struct stat st;
 	ssize_t n;
 
 	entry_name(number, name);
@@ -98,10 +126,9 @@ static bool is_stale(struct range_book *book, uint32_t number)
 	if (n <= 0)
 		return false;
 	owner[n] = 0;
-	/* Ours and not in use by what we know: left by a predecessor that died in between. */
 	if (strcmp(owner, book->owner) == 0)
 		return true;
-	if (stat(owner, &st) == 0 || errno != ENOENT)
+	if (!is_orphan(book, name))
 		return false;
 	unlinkat(book->registry_fd, name, 0);
 	return enter(book, number);
@@ -122,7 +149,7 @@ int range_take(struct range_book *book, bool (*is_used)(uint32_t, void *), void 
 		if (is_used(n, arg))
 			continue;
 		if (book->registry_fd >= 0 && !enter(book, n) &&
-		    (errno != EEXIST || !is_stale(book, n)))
+		    (errno != EEXIST || !may_take_over(book, n)))
 			continue;
 		*number = n;
 		return 0;

@@ -52,6 +52,10 @@
 #define PLACE_SOCKET_NAME "s"
 #define PLACE_SPOOL_NAME "spool"
 #define KEEPER_SOCKET_NAME "keeper.sock"
+/* Files that outlive a relay: STORES_NAME/<store>/, with the server's name for them in a file. */
+#define STORES_NAME "stores"
+#define STORE_LABEL_NAME "label"
+#define STORE_LABEL_MAX 512
 
 #define PLACE_ABSENCE_MIN_MS 1000ull
 #define PLACE_ABSENCE_MAX_MS (7ull * 24 * 3600 * 1000)
