@@ -223,7 +223,9 @@ void relay_exec(const struct place *place, int image)
 {
 	char *argv[] = { (char[]){ RELAY_PROGRAM_NAME }, (char *)(uintptr_t)place->id,
 			 (char *)(uintptr_t)place->tag, NULL };
-	char *envp[] = { NULL };
+	const char *fault = getenv("BERTH_RELAY_FAULT");
+	_cleanup_free_ char *given = fault ? xasprintf("BERTH_FAULT=%s", fault) : NULL;
+	char *envp[] = { given, NULL };
 
 	if (chdir("/") == 0)
 		syscall(SYS_execveat, image, "", argv, envp, AT_EMPTY_PATH);

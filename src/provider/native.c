@@ -351,6 +351,19 @@ static char **whole_environment(const json_t *config, char *const *given)
 	return all;
 }
 
+/* What people meet first: their own tools are in a home, and no home is in here. */
+static void error_explain(const json_t *config, struct error *err)
+{
+	char said[200];
+
+	snprintf(said, sizeof(said), "%.199s", err->message);
+	if (str_equal(json_str(config, "root"), "host"))
+		error_set(err, ERR_COMMAND_NOT_FOUND,
+			  "%s. A native place has the host's /usr; tools in a home directory (nvm, "
+			  "cargo) are there only by a mount, see \"mounts\" in docs/using.md",
+			  said);
+}
+
 static int native_start(struct provider_host *host, const json_t *config, const char *ref,
 			const json_t *metadata, const struct exec_spec *spec, struct exec **exec,
 			struct error *err)
@@ -365,7 +378,11 @@ static int native_start(struct provider_host *host, const json_t *config, const 
 	there.own_environment = true;
 	if (most > 0 && (there.timeout_ms == 0 || there.timeout_ms > most))
 		there.timeout_ms = most;
-	return exec_start(provider_host_executor(host), &there, exec, err);
+	if (exec_start(provider_host_executor(host), &there, exec, err) == 0)
+		return 0;
+	if (err && err->code == ERR_COMMAND_NOT_FOUND)
+		error_explain(config, err);
+	return -1;
 }
 
 static int native_stop(struct provider_host *host, const json_t *config, const char *ref,

@@ -53,7 +53,6 @@ static const char *const DENIED[] = {
 	"quotactl_fd",
 	"swapon",
 	"swapoff",
-	"mknod_device",
 	"fanotify_init",
 	/* namespaces */
 	"setns",

@@ -24,6 +24,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/fd.h"
 #include "sandbox/mount_calls.h"
 
@@ -200,7 +201,9 @@ static int open_system(const struct sandbox_birth *b, int userns_fd, struct tree
 		       struct error *err)
 {
 	/* No set-user-id program of the host works inside, and no device node it may have. */
-	uint64_t attributes = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV;
+	uint64_t attributes = FENCE_OFF("sandbox.wall.mount_flags")
+				      ? 0
+				      : ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV;
 	char path[16];
 
 	if (b->spec->root_fd >= 0)
@@ -213,8 +216,11 @@ static int open_system(const struct sandbox_birth *b, int userns_fd, struct tree
 			     err) < 0)
 			return -1;
 	}
-	return add_tree(out, clone_given(b->etc_fd, userns_fd), attributes | ATTR_NOEXEC, userns_fd,
-			err);
+	return add_tree(out,
+			FENCE_OFF("sandbox.wall.etc")
+				? tree_clone(AT_FDCWD, "/etc", userns_fd < 0)
+				: clone_given(b->etc_fd, userns_fd),
+			attributes | ATTR_NOEXEC, userns_fd, err);
 }
 
 int trees_open(const struct sandbox_birth *b, int userns_fd, struct tree_set *out,
@@ -325,7 +331,7 @@ static int make_files(struct builder *x, struct error *err)
 	const struct fs_option options[] = { { "mode", "0755" }, { "size", size }, { 0 } };
 
 	/* Without a limit of its own a tmpfs takes what the memory limit allows, at most half. */
-	if (spec->disk_bytes)
+	if (spec->disk_bytes && !FENCE_OFF("sandbox.wall.disk"))
 		snprintf(size, sizeof(size), "%llu", (unsigned long long)spec->disk_bytes);
 	else
 		snprintf(size, sizeof(size), "50%%");
@@ -519,14 +525,21 @@ static int hold_read_only(int proc, const char *name, struct error *err)
 static int put_proc(struct builder *x, uint64_t *walls, struct error *err)
 {
 	/* Others' processes are not listed: of the relay, another user, nothing is seen. */
-	const struct fs_option options[] = { { "hidepid", "2" }, { 0 } };
+	const struct fs_option options[] = {
+		{ "hidepid", FENCE_OFF("sandbox.wall.hidepid") ? "0" : "2" }, { 0 }
+	};
 	_cleanup_close_ int proc = -1;
-	int fresh = fs_make("proc", options, ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC);
+	/* An instance can be made only of a process namespace that is ours. */
+	int fresh = FENCE_OFF("sandbox.wall.pid_ns")
+			    ? tree_clone(AT_FDCWD, "/proc", 1)
+			    : fs_make("proc", options, ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC);
 	struct stat st;
 
 	proc = fresh >= 0 ? fcntl(fresh, F_DUPFD_CLOEXEC, 3) : -1;
 	if (put(x, fresh, "/proc", true, err) < 0)
 		return -1;
+	if (FENCE_OFF("sandbox.wall.proc_masked"))
+		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(MASKED); i++) {
 		_cleanup_close_ int null = -1;
 
@@ -560,7 +573,7 @@ static int leave_host(struct builder *x, struct error *err)
 {
 	if (fchdir(x->root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0)
 		return error_errno(err, errno, "entering the new root");
-	if (umount2(".", MNT_DETACH) < 0)
+	if (!FENCE_OFF("sandbox.wall.pivot") && umount2(".", MNT_DETACH) < 0)
 		return error_errno(err, errno, "leaving the host's tree");
 	/* Stops: a working directory that is still the host's (CVE-2024-21626). */
 	if (chdir("/") < 0)
@@ -580,7 +593,7 @@ static int finish_root(struct builder *x, struct error *err)
 		if (fd < 0)
 			return error_errno(err, errno, "making %s", more[i]);
 	}
-	if (is_layered(x->b))
+	if (is_layered(x->b) || FENCE_OFF("sandbox.wall.mount_flags"))
 		return 0;
 	return tree_change(x->root, ATTR_RDONLY, -1, 0) < 0
 		       ? error_errno(err, errno, "closing the root")

@@ -29,6 +29,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/fd.h"
 
 #define CLONE_INTO_CGROUP_ 0x200000000ull
@@ -41,12 +42,20 @@ struct clone3_args {
 	uint64_t set_tid, set_tid_size, cgroup;
 };
 
-/* Never the thing that decides: the namespaces asked for are all made or the clone fails. */
+/*
+ * Never the thing that decides: the namespaces asked for are all made or the clone fails. Fences
+ * here and below are for tests of the walls: each leaves one out.
+ */
 static uint64_t namespace_flags(const struct sandbox_birth *b)
 {
-	uint64_t flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
+	uint64_t flags = CLONE_NEWUSER | CLONE_NEWNS;
 
-	return b->spec->host_network ? flags : flags | CLONE_NEWNET;
+	flags |= FENCE_OFF("sandbox.wall.pid_ns") ? 0 : CLONE_NEWPID;
+	flags |= FENCE_OFF("sandbox.wall.ipc_ns") ? 0 : CLONE_NEWIPC;
+	flags |= FENCE_OFF("sandbox.wall.uts_ns") ? 0 : CLONE_NEWUTS;
+	if (!b->spec->host_network && !FENCE_OFF("sandbox.wall.net_ns"))
+		flags |= CLONE_NEWNET;
+	return flags;
 }
 
 static uint64_t namespace_walls(const struct sandbox_birth *b)
@@ -108,7 +117,8 @@ static int map_range(pid_t pid, uid_t base, struct error *err)
 {
 	char path[64], text[64];
 
-	snprintf(text, sizeof(text), "0 %u %u\n", base, RANGE_SIZE);
+	snprintf(text, sizeof(text), "0 %u %u\n", FENCE_OFF("sandbox.wall.uid_range") ? 0 : base,
+		 RANGE_SIZE);
 	snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
 	if (write_proc(path, text) < 0)
 		return error_errno(err, errno, "mapping user ids");
@@ -227,6 +237,7 @@ static int build(const struct sandbox_birth *b, int go, uid_t uid, gid_t gid, ui
 		 struct error *err)
 {
 	_cleanup_(tree_set_clear) struct tree_set trees = { 0 };
+	uint64_t namespaces = namespace_flags(b);
 
 	/* Half-built it goes with the keeper; the socket tells if that has gone already. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -237,19 +248,20 @@ static int build(const struct sandbox_birth *b, int go, uid_t uid, gid_t gid, ui
 	if (b->base && become_root_inside(err) < 0)
 		return -1;
 	/* In the cgroup it was born in, which thereby becomes the root of all it can see. */
-	if (unshare(CLONE_NEWCGROUP) < 0)
+	if (!FENCE_OFF("sandbox.wall.cgroup_ns") && unshare(CLONE_NEWCGROUP) < 0)
 		return error_errno(err, errno, "a cgroup namespace");
 	*walls |= WALL_BIT(WALL_CGROUP_NS);
-	if (sethostname(SANDBOX_HOSTNAME, strlen(SANDBOX_HOSTNAME)) < 0)
+	if ((namespaces & CLONE_NEWUTS) &&
+	    sethostname(SANDBOX_HOSTNAME, strlen(SANDBOX_HOSTNAME)) < 0)
 		return error_errno(err, errno, "naming the host");
-	if (!b->spec->host_network && raise_loopback(err) < 0)
+	if ((namespaces & CLONE_NEWNET) && raise_loopback(err) < 0)
 		return -1;
 	if (mounts_build(b, &trees, walls, err) < 0)
 		return -1;
 	if (caps_settle(b, err) < 0)
 		return -1;
 	*walls |= WALL_BIT(WALL_NO_NEW_PRIVS) | WALL_BIT(WALL_NO_CAPS);
-	if (landlock_scope())
+	if (!FENCE_OFF("sandbox.wall.landlock") && landlock_scope())
 		*walls |= WALL_BIT(WALL_LANDLOCK);
 	if (b->spec->seccomp.len > 0)
 		*walls |= WALL_BIT(WALL_SECCOMP);

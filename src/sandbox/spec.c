@@ -177,6 +177,15 @@ static int take(const struct wire_sandbox *m, const struct sandbox_policy *polic
 	out->host_network = m->host_network;
 	out->require = m->require;
 	out->seccomp = m->seccomp;
+	/*
+	 * Servers on loopback that ask the kernel whose a connection is would take the payload for
+	 * the user himself, ours among them.
+	 */
+	if (m->host_network && geteuid() != 0)
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"network host needs a keeper that is root: an ordinary user's sandbox "
+			"would be that user to every server of this host");
 	if (m->seccomp.len % BPF_INSTRUCTION != 0)
 		return error_set(err, ERR_VALIDATION, "the seccomp filter is no BPF program");
 	if (m->store && m->store[0]) {
