@@ -77,8 +77,7 @@ ON_BORROWED_STACK static int child_stdio(const struct launch *l)
 	if (dup2(l->stdin_fd, 0) < 0 || dup2(l->stdout_fd, 1) < 0 || dup2(l->stderr_fd, 2) < 0)
 		return -1;
 	/* Whatever the relay has open, sockets and spool above all, ends here. */
-	return FENCE_OFF("relay.wall.close_fds") ? 0
-						 : (int)syscall(SYS_close_range, 3u, ~0u, 0u);
+	return FENCE_OFF("relay.wall.close_fds") ? 0 : (int)syscall(SYS_close_range, 3u, ~0u, 0u);
 }
 
 ON_BORROWED_STACK static int child_limits(const struct launch *l)

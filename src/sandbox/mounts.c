@@ -201,9 +201,8 @@ static int open_system(const struct sandbox_birth *b, int userns_fd, struct tree
 		       struct error *err)
 {
 	/* No set-user-id program of the host works inside, and no device node it may have. */
-	uint64_t attributes = FENCE_OFF("sandbox.wall.mount_flags")
-				      ? 0
-				      : ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV;
+	uint64_t attributes =
+		FENCE_OFF("sandbox.wall.mount_flags") ? 0 : ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV;
 	char path[16];
 
 	if (b->spec->root_fd >= 0)
@@ -217,9 +216,8 @@ static int open_system(const struct sandbox_birth *b, int userns_fd, struct tree
 			return -1;
 	}
 	return add_tree(out,
-			FENCE_OFF("sandbox.wall.etc")
-				? tree_clone(AT_FDCWD, "/etc", userns_fd < 0)
-				: clone_given(b->etc_fd, userns_fd),
+			FENCE_OFF("sandbox.wall.etc") ? tree_clone(AT_FDCWD, "/etc", userns_fd < 0)
+						      : clone_given(b->etc_fd, userns_fd),
 			attributes | ATTR_NOEXEC, userns_fd, err);
 }
 
