@@ -168,7 +168,8 @@ static bool clean_round(struct place *place)
 	}
 	/* Without a cgroup the marks are all there is, and only of processes that still carry them.
 	 */
-	return proc_signal_marked(mark, SIGKILL) == 0 && relay_is_gone(place);
+	return proc_signal_marked(mark, SIGKILL) == 0 && relay_is_gone(place) &&
+	       native_clean(place);
 }
 
 static void clean_step(struct place *place)

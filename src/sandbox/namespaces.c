@@ -60,10 +60,16 @@ static uint64_t namespace_flags(const struct sandbox_birth *b)
 
 static uint64_t namespace_walls(const struct sandbox_birth *b)
 {
-	uint64_t walls = WALL_BIT(WALL_USER_NS) | WALL_BIT(WALL_MOUNT_NS) | WALL_BIT(WALL_PID_NS) |
-			 WALL_BIT(WALL_IPC_NS) | WALL_BIT(WALL_UTS_NS);
+	uint64_t walls = WALL_BIT(WALL_USER_NS) | WALL_BIT(WALL_MOUNT_NS);
+	uint64_t flags = namespace_flags(b);
 
-	if (!b->spec->host_network)
+	if (flags & CLONE_NEWPID)
+		walls |= WALL_BIT(WALL_PID_NS);
+	if (flags & CLONE_NEWIPC)
+		walls |= WALL_BIT(WALL_IPC_NS);
+	if (flags & CLONE_NEWUTS)
+		walls |= WALL_BIT(WALL_UTS_NS);
+	if (flags & CLONE_NEWNET)
 		walls |= WALL_BIT(WALL_NET_NS);
 	if (b->base)
 		walls |= WALL_BIT(WALL_UID_RANGE);

@@ -269,13 +269,13 @@ static const char *run_in(struct fixture *f, const char *id, const char *script,
 	return buf_str(&out);
 }
 
-static void has(const char *text, const char *wanted)
+static __attribute__((noinline)) void has(const char *text, const char *wanted)
 {
 	if (!strstr(text, wanted))
 		fail_msg("no \"%s\" in:\n%s", wanted, text);
 }
 
-static void lacks(const char *text, const char *unwanted)
+static __attribute__((noinline)) void lacks(const char *text, const char *unwanted)
 {
 	if (strstr(text, unwanted))
 		fail_msg("\"%s\" in:\n%s", unwanted, text);
