@@ -183,16 +183,16 @@ static int add_families(scmp_filter_ctx ctx, struct error *err)
 			for (size_t i = 0; i < sizeof(FAMILIES) / sizeof(FAMILIES[0]); i++)
 				allowed |= FAMILIES[i] == family;
 			if (!allowed && add_if(ctx, EAFNOSUPPORT, calls[c],
-					       SCMP_A0(SCMP_CMP_EQ, (unsigned)family), err) < 0)
+					       SCMP_A0(SCMP_CMP_EQ, (unsigned)family, 0), err) < 0)
 				return -1;
 		}
-		if (add_if(ctx, EAFNOSUPPORT, calls[c], SCMP_A0(SCMP_CMP_GE, (unsigned)last), err) <
-		    0)
+		if (add_if(ctx, EAFNOSUPPORT, calls[c], SCMP_A0(SCMP_CMP_GE, (unsigned)last, 0),
+			   err) < 0)
 			return -1;
 	}
 	/* Of netlink only routes: the others configure the kernel. */
-	struct scmp_arg_cmp netlink[] = { SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-					  SCMP_A2(SCMP_CMP_NE, 0) };
+	struct scmp_arg_cmp netlink[] = { SCMP_A0(SCMP_CMP_EQ, AF_NETLINK, 0),
+					  SCMP_A2(SCMP_CMP_NE, 0, 0) };
 	int r = seccomp_rule_add_array(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 2,
 				       netlink);
 
@@ -241,7 +241,7 @@ static int add_setuid(scmp_filter_ctx ctx, struct error *err)
 	 * 452. */
 	if (fchmodat2 == __NR_SCMP_ERROR)
 		fchmodat2 = 452;
-	return add_if(ctx, ENOSYS, fchmodat2, SCMP_A0(SCMP_CMP_GE, 0), err) < 0
+	return add_if(ctx, ENOSYS, fchmodat2, SCMP_A0(SCMP_CMP_GE, 0, 0), err) < 0
 		       ? -1
 		       /* openat2 has its mode in memory, where no filter sees it. */
 		       : add(ctx, SCMP_ACT_ERRNO(ENOSYS), "openat2", err);
