@@ -156,6 +156,8 @@ int native_fill(struct place *place, const struct wire_place_make *m, struct san
 int native_start(struct place *place, const struct sandbox_spec *spec, struct birth *b,
 		 int place_fd, pid_t *pid, struct error *err);
 void native_start_keeping(struct keeper *keeper, uint32_t uid_base);
+/* All places are known now: ranges that none of them has are free again. */
+void native_adopted(struct keeper *keeper);
 /* False: something of its cgroups is left. */
 bool native_clean(struct place *place);
 void native_freed(struct place *place);

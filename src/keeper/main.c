@@ -196,6 +196,7 @@ static int keeper_start(struct keeper *keeper, const struct options *o, struct e
 	keeper->policy.allowed = o->allowed;
 	native_start_keeping(keeper, (uint32_t)o->uid_base);
 	place_adopt_all(keeper);
+	native_adopted(keeper);
 	if (client_listen(keeper, err) < 0)
 		return -1;
 	keeper_check_idle(keeper);

@@ -51,6 +51,12 @@ static bool range_is_used(uint32_t number, void *arg)
 	return store_uses_range(keeper, number + 1);
 }
 
+void native_adopted(struct keeper *keeper)
+{
+	if (keeper->has_ranges)
+		range_give_back_unused(&keeper->ranges, range_is_used, keeper);
+}
+
 static int take_range(struct place *place, struct error *err)
 {
 	struct keeper *keeper = place->keeper;

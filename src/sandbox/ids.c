@@ -60,29 +60,58 @@ static void entry_name(uint32_t number, char out[16])
 }
 
 /* Whether the keeper's directory that an entry names is gone: then no file of the range is left. */
-static bool is_orphan(const struct range_book *book, const char *name)
+static bool is_orphan(const struct range_book *book, const char *name, void *arg)
 {
 	char owner[PATH_BOUND + 1];
 	ssize_t n = readlinkat(book->registry_fd, name, owner, sizeof(owner) - 1);
 	struct stat st;
 
+	(void)arg;
 	if (n <= 0)
 		return false;
 	owner[n] = 0;
 	return stat(owner, &st) < 0 && errno == ENOENT;
 }
 
-static void drop_orphans(struct range_book *book)
+/* Removes the entries that `is_stale` says so of. */
+static void drop_entries(struct range_book *book,
+			 bool (*is_stale)(const struct range_book *book, const char *name,
+					  void *arg),
+			 void *arg)
 {
 	int fd = openat(book->registry_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir)))
-		if (entry->d_name[0] != '.' && is_orphan(book, entry->d_name))
+		if (entry->d_name[0] != '.' && is_stale(book, entry->d_name, arg))
 			unlinkat(book->registry_fd, entry->d_name, 0);
 	if (dir)
 		closedir(dir);
+}
+
+struct users {
+	bool (*is_used)(uint32_t number, void *arg);
+	void *arg;
+};
+
+static bool is_unused(const struct range_book *book, const char *name, void *arg)
+{
+	const struct users *users = arg;
+	char owner[PATH_BOUND + 1];
+	ssize_t n = readlinkat(book->registry_fd, name, owner, sizeof(owner) - 1);
+	int64_t number;
+
+	if (n <= 0 || !parse_i64(name, 0, book->count - 1, &number))
+		return false;
+	owner[n] = 0;
+	return strcmp(owner, book->owner) == 0 && !users->is_used((uint32_t)number, users->arg);
+}
+
+void range_give_back_unused(struct range_book *book, bool (*is_used)(uint32_t, void *), void *arg)
+{
+	if (book->registry_fd >= 0)
+		drop_entries(book, is_unused, &(struct users){ is_used, arg });
 }
 
 int range_book_open(struct range_book *book, uint32_t base, const char *owner, struct error *err)
@@ -102,7 +131,7 @@ int range_book_open(struct range_book *book, uint32_t base, const char *owner, s
 	if (mkdir(REGISTRY, 0700) == 0 || errno == EEXIST)
 		book->registry_fd = open(REGISTRY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (book->registry_fd >= 0)
-		drop_orphans(book);
+		drop_entries(book, is_orphan, NULL);
 	return 0;
 }
 
@@ -128,7 +157,7 @@ static bool may_take_over(struct range_book *book, uint32_t number)
 	owner[n] = 0;
 	if (strcmp(owner, book->owner) == 0)
 		return true;
-	if (!is_orphan(book, name))
+	if (!is_orphan(book, name, NULL))
 		return false;
 	unlinkat(book->registry_fd, name, 0);
 	return enter(book, number);

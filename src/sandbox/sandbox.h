@@ -78,6 +78,9 @@ int range_take(struct range_book *book, bool (*is_used)(uint32_t number, void *a
 /* For a range found in a recipe after a restart. */
 void range_keep(struct range_book *book, uint32_t number);
 void range_give_back(struct range_book *book, uint32_t number);
+/* Ours that nobody has: a keeper that was killed between registering one and writing it down. */
+void range_give_back_unused(struct range_book *book, bool (*is_used)(uint32_t number, void *arg),
+			    void *arg);
 static inline uid_t range_uid(const struct range_book *book, uint32_t number)
 {
 	return book->base + number * RANGE_SIZE;
