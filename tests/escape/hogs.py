@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Hogs of every kind in places with limits: contained, reported with the right reason, and a
-neighbour answers meanwhile. No times are asserted: bench/run native-held measures them.
+neighbour answers meanwhile. No times are asserted: bench/run native-neighbour measures them.
 
 Every hog is bounded by itself, in case nothing else bounds it."""
 
