@@ -42,9 +42,9 @@ static double beside_hog(struct bench *b, void *arg)
 	exec = client_json(&s->client, "POST", path,
 			   "{\"command\":[\"bash\",\"-c\",\"b() { b | b & }; b; sleep 60\"],"
 			   "\"timeoutMs\":60000}",
-			   202);
+			   201);
 	taken = execs(s);
-	snprintf(path, sizeof(path), "/api/execs/%s/signal", json_str(exec, "execId"));
+	snprintf(path, sizeof(path), "/api/execs/%s/signal", json_str(exec, "id"));
 	json_decref(exec);
 	json_decref(client_json(&s->client, "POST", path, "{\"signal\":\"KILL\"}", 200));
 	return taken;
