@@ -151,6 +151,26 @@ def hostile_mounts(host, yard, _place):
     return None
 
 
+def residue(host, yard, _place):
+    """what an earlier place left, in directories that are used again"""
+    leave = (f"for d in /tmp /var/tmp /workspace $HOME /dev/shm; do cd $d; echo {host.token} >t;"
+             " ln -s /etc l; mkfifo f; mkdir -p a/b/c .hidden locked; echo x >locked/x;"
+             " chmod 000 locked t; touch $(printf %0255d 0); chmod 1733 . 2>/dev/null; done; true")
+    look = ("find /tmp /var/tmp /workspace $HOME /dev/shm -mindepth 1; find /tmp /var/tmp"
+            " /workspace $HOME -maxdepth 0 ! -user $(id -un) ! -user root;"
+            " stat -c '%a %n' /tmp /var/tmp /workspace")
+    clean = None
+    for _ in range(5):
+        place = yard.acquire()
+        seen = place.run("sh", "-c", look).stdout
+        clean = clean or seen
+        place.run("sh", "-c", leave)
+        place.release()
+        if seen != clean or host.token in seen or len(seen.splitlines()) != 3:
+            return f"{seen[:200]!r} instead of {clean[:200]!r}"
+    return None
+
+
 def hostile_copy(host, yard, _place):
     """links, fifos, set-user-id and long names in a tree that is copied out"""
     place = yard.acquire()
@@ -208,7 +228,7 @@ def descriptor_hog(_host, _yard, place):
 
 # In this order: the first are about walls, the last end the place.
 CASES = [relay_caps, relay_fds, relay_dumpable, payload_seccomp, exec_user, hostile_root,
-         hostile_mounts, hostile_copy, kill_all, relay_death]
+         hostile_mounts, hostile_copy, residue, kill_all, relay_death]
 LIMIT_CASES = [fork_bomb, memory_hog, disk_filler, descriptor_hog]
 LAST = [daemon, wounds]
 LIMITED_ONLY = {case.__name__ for case in LIMIT_CASES}
