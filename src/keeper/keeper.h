@@ -10,6 +10,7 @@
  *     DIR/places/<id>/root/      the root of a place of kind dir that was given none
  *     DIR/places/<id>/files/     what a native place writes, unless it is kept in a store
  *     DIR/stores/<name>/         files of native places that outlive their relays; range: whose
+ *     DIR/spares/<tag>/          empty directories of native places, to be used again
  *     DIR/etc/                   what native places see as /etc
  */
 #pragma once
@@ -31,6 +32,8 @@
 #define PLACE_ROOT_NAME "root"
 #define PLACE_FILES_NAME "files"
 #define REPORT_MAX 1024
+#define SPARES_MAX 32
+#define SPARE_NAME_SIZE 17
 
 /*
  * MAKING    the relay was started and is not listening yet
@@ -129,6 +132,9 @@ struct keeper {
 	bool has_ranges; /* root, and the ids are nobody's */
 	char ranges_why[512];
 	struct limit_bases limits;
+	int spares_fd; /* -1: none can be kept */
+	char spares[SPARES_MAX][SPARE_NAME_SIZE];
+	unsigned spare_count;
 };
 
 /* image.c: the relay program as a sealed memfd, so that replacing the file disturbs nobody. */
@@ -144,6 +150,7 @@ int cgroup_remove(const char *path);    /* with its children; 0 when it is gone 
 
 /* recipe.c */
 int recipe_write(const struct place *place, int place_fd, struct error *err);
+bool recipe_is_durable(const struct place *place);
 int recipe_read(struct place *place, int place_fd, struct error *err);
 /* pid and start time; for finding the relay again, not for a machine that went down: not synced. */
 int relay_write(const struct place *place, int place_fd, struct error *err);
@@ -161,6 +168,7 @@ void native_adopted(struct keeper *keeper);
 /* False: something of its cgroups is left. */
 bool native_clean(struct place *place);
 void native_freed(struct place *place);
+uid_t native_base(const struct place *place); /* first host id of its range; 0: none */
 
 /* store.c */
 struct store *store_find(struct keeper *keeper, const char *name);
@@ -173,6 +181,14 @@ void store_load_all(struct keeper *keeper);
 int store_remove(struct store *store, struct client *client, uint32_t stream);
 bool store_reaped(struct keeper *keeper, pid_t pid, int status);
 bool store_uses_range(const struct keeper *keeper, uint32_t range);
+
+/* spare.c */
+void spare_load_all(struct keeper *keeper);
+void spare_remove_all(struct keeper *keeper);
+/* True: nothing of the place is left but a spare. */
+bool spare_keep(struct place *place);
+/* 1: the place has a directory with its recipe; 0: it needs one made. */
+int spare_take(struct place *place, uid_t base, int *place_fd);
 
 /* What the relay is born with, in the order of its descriptors from RELAY_FD_LISTEN on. */
 struct birth {

@@ -128,11 +128,23 @@ static void leave_the_keeper(const struct place *place)
 	syscall(SYS_close_range, 4u, ~0u, 0u);
 }
 
+static void place_gone(struct place *place)
+{
+	native_freed(place);
+	client_place_gone(place);
+	place_free(place);
+}
+
 /* Removing a big tree takes long; other places do not wait for it. */
 static void start_removing(struct place *place)
 {
-	pid_t pid = fork();
+	pid_t pid;
 
+	if (spare_keep(place)) {
+		place_gone(place);
+		return;
+	}
+	pid = fork();
 	if (pid == 0) {
 		leave_the_keeper(place);
 		_exit(remove_work(place));
@@ -297,9 +309,7 @@ static void remover_ended(struct place *place, int status)
 		loop_arm(&place->keeper->loop, &place->timer, SLOW_RETRY_MS);
 		return;
 	}
-	native_freed(place);
-	client_place_gone(place);
-	place_free(place);
+	place_gone(place);
 }
 
 bool place_reaped(struct keeper *keeper, pid_t pid, int status)

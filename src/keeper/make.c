@@ -179,7 +179,7 @@ static int open_birth(struct place *place, const struct wire_place_make *m,
 	place->ready_fd = pair[1];
 	if (send_config(place, m, spec, pair[1], err) < 0)
 		return -1;
-	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0)
+	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0 && errno != EEXIST)
 		return error_errno(err, errno, "making the spool");
 	b->fd[RELAY_FD_SPOOL - RELAY_FD_LISTEN] =
 		openat(place_fd, PLACE_SPOOL_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -347,11 +347,15 @@ static int prepare_directory(struct place *place, int *place_fd, struct error *e
 {
 	struct keeper *keeper = place->keeper;
 
-	if (mkdirat(keeper->places_fd, place->id, 0700) < 0)
-		return error_errno(err, errno, "making the place's directory");
-	if (dir_open(keeper->places_fd, place->id, place_fd, err) < 0 ||
-	    recipe_write(place, *place_fd, err) < 0 || dir_sync(keeper->places_fd, err) < 0)
-		return -1;
+	if (spare_take(place, native_base(place), place_fd) == 0) {
+		if (mkdirat(keeper->places_fd, place->id, 0700) < 0)
+			return error_errno(err, errno, "making the place's directory");
+		if (dir_open(keeper->places_fd, place->id, place_fd, err) < 0 ||
+		    recipe_write(place, *place_fd, err) < 0)
+			return -1;
+		if (recipe_is_durable(place) && dir_sync(keeper->places_fd, err) < 0)
+			return -1;
+	}
 	return FAULT_HERE("keeper.make.recipe-written", err);
 }
 

@@ -39,6 +39,7 @@ void native_start_keeping(struct keeper *keeper, uint32_t uid_base)
 	if (geteuid() == 0 && !keeper->has_ranges)
 		log_warn("no native places: %s", err.message);
 	store_load_all(keeper);
+	spare_load_all(keeper);
 }
 
 static bool range_is_used(uint32_t number, void *arg)
@@ -113,7 +114,7 @@ int native_fill(struct place *place, const struct wire_place_make *m, struct san
 	return spec->store ? choose_store(place, spec->store, err) : take_range(place, err);
 }
 
-static uid_t base_of(const struct place *place)
+uid_t native_base(const struct place *place)
 {
 	return place->range ? range_uid(&place->keeper->ranges, place->range - 1) : 0;
 }
@@ -139,14 +140,14 @@ static int open_files(struct place *place, const struct sandbox_spec *spec, int 
 		if (dir_open(place_fd, PLACE_FILES_NAME, fd, err) < 0)
 			return -1;
 	}
-	return own(*fd, base_of(place), "its files", err);
+	return own(*fd, native_base(place), "its files", err);
 }
 
 /* The relay makes a cgroup per exec in it, and must be allowed to put children there. */
 static int open_cgroup(struct place *place, int *fd, struct error *err)
 {
 	static const char *const given[] = { "cgroup.procs", "cgroup.kill" };
-	uid_t base = base_of(place);
+	uid_t base = native_base(place);
 
 	if (!place->cgroup)
 		return 0;
@@ -207,7 +208,7 @@ int native_start(struct place *place, const struct sandbox_spec *spec, struct bi
 	struct entering entering = { place, b };
 	struct sandbox_birth birth = {
 		.spec = spec,
-		.base = base_of(place),
+		.base = native_base(place),
 		.lock_fd = keeper->lock_fd,
 		.report_fd = *birth_fd(b, RELAY_FD_CONFIG),
 		.enter = enter,

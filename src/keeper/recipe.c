@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +7,27 @@
 #include "keeper/keeper.h"
 
 #define RECIPE_MAX 16384u
+
+/*
+ * Of a native place without a store nothing outlives the machine but its directory, and one without
+ * a recipe is removed. So a keeper that is killed must find the recipe, a machine that went down
+ * need not.
+ */
+bool recipe_is_durable(const struct place *place)
+{
+	return place->kind != PLACE_NATIVE || place->store;
+}
+
+/* In one write over what is there: whoever reads it finds the old one or the new one. */
+static int write_over(int place_fd, const struct buf *bytes, struct error *err)
+{
+	_cleanup_close_ int fd =
+		openat(place_fd, PLACE_RECIPE_NAME, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0 || pwrite(fd, bytes->data, bytes->len, 0) != (ssize_t)bytes->len)
+		return error_errno(err, errno, "writing the recipe");
+	return 0;
+}
 
 int recipe_write(const struct place *place, int place_fd, struct error *err)
 {
@@ -32,6 +54,8 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 
 	if (wire_encode(&bytes, 0, WIRE_RECIPE, &m, err) < 0)
 		return -1;
+	if (!recipe_is_durable(place))
+		return write_over(place_fd, &bytes, err);
 	return file_replace(place_fd, PLACE_RECIPE_NAME, bytes.data, bytes.len, 0600, err);
 }
 
