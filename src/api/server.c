@@ -113,6 +113,7 @@ static int open_places(struct server *server, struct error *err)
 		.keeper_path = getenv("BERTH_KEEPER"),
 		.relay_path = getenv("BERTH_RELAY"),
 		.absence_ms = server->options.absence_ms,
+		.allowed_paths = (char *const *)(uintptr_t)server->options.allowed_paths,
 	};
 
 	if (executor_new(&executor_options, &server->executor, err) < 0 ||

@@ -18,7 +18,8 @@ struct server_options {
 	int64_t idle_exit_ms; /* 0: 60 s */
 	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
 	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
-	bool drain;           /* on SIGTERM wait for runs */
+	const char *const *allowed_paths; /* for native places; borrowed while the server starts */
+	bool drain;                       /* on SIGTERM wait for runs */
 	const char *tls_cert, *tls_key;   /* PEM files: TCP speaks TLS; both or none */
 	bool insecure_http;               /* listen beyond loopback without TLS all the same */
 	const char *const *allowed_hosts; /* names clients may know this server by; NULL: none */
@@ -80,7 +81,7 @@ void server_free(struct server *server); /* stops it too, if server_run did not 
 /* One table per resource; each ends with path NULL. */
 extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], ISSUE_ROUTES[];
 extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
-extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[];
+extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[], SANDBOX_ROUTES[];
 extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_ROUTES[];
 extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[], METRICS_ROUTES[];
 extern const struct route METRICS_PUBLIC_ROUTES[]; /* instead, with metrics_public */

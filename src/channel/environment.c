@@ -75,7 +75,7 @@ static bool applies(const char *entry, const struct exec_spec *spec)
 
 	if (spec->terminal && str_starts(entry, "TERM="))
 		return false;
-	for (size_t i = 0; spec->user && i < ARRAY_SIZE(of_user); i++)
+	for (size_t i = 0; (spec->user || spec->own_environment) && i < ARRAY_SIZE(of_user); i++)
 		if (str_starts(entry, of_user[i]))
 			return false;
 	return true;

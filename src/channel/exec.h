@@ -43,6 +43,8 @@ struct executor_options {
 		*keeper_path; /* program; NULL: berth-keeper beside this program, then in libexec */
 	const char *relay_path; /* program; NULL: berth-relay beside the keeper */
 	int64_t absence_ms;     /* default for places; 0: 15 min */
+	char *const
+		*allowed_paths; /* where roots and mounts of native places may be; NULL: nowhere */
 };
 int executor_new(const struct executor_options *options, struct executor **executor,
 		 struct error *err);
@@ -59,6 +61,11 @@ struct exec_place {
 	const char *root;            /* directory that is the place; NULL: the whole host */
 	const char *cwd;    /* where commands start that name no directory; NULL: root, or / */
 	int64_t absence_ms; /* 0: the executor's default */
+	const void
+		*sandbox; /* a native place: one SANDBOX frame of the wire; root and cwd are NULL */
+	size_t sandbox_len;
+	const char *label; /* the caller's name for it, told by executor_labels; NULL for none */
+	bool must_exist; /* it was made before: without a relay it is lost, not to be made again */
 	/*
 	 * For a place that cannot take a relay: everything goes through these calls (shell.h),
 	 * which may be made until the place is stopped and no call is under way. Taken over by
@@ -73,6 +80,22 @@ struct exec_place {
  */
 int executor_open_place(struct executor *executor, const struct exec_place *place,
 			struct error *err);
+/*
+ * Makes the relay now instead of with the first exec, so that what cannot be had is known; *walls
+ * (wire/walls.h) is what a native place achieved. The place must be open.
+ */
+int executor_make_place(struct executor *executor, const char *place_id, int64_t generation,
+			int64_t wait_ms, uint64_t *walls, struct error *err);
+/* Labels of all places and kept files: each once, NULL-terminated, allocated. */
+int executor_labels(struct executor *executor, char ***labels, struct error *err);
+/* Ends whatever place has the label; none is success. */
+int executor_stop_label(struct executor *executor, const char *label, int64_t wait_ms,
+			struct error *err);
+/* Files kept between relays (the sandbox's `store`); none is success. */
+int executor_remove_store(struct executor *executor, const char *store, int64_t wait_ms,
+			  struct error *err);
+bool executor_has_store(struct executor *executor, const char *store);
+
 /*
  * Closes the place, ends every exec of it with that reason and the relay with it; returns when
  * nothing of it is left on this machine or the deadline passed (ERR_TIMEOUT). Also for places that
@@ -102,6 +125,7 @@ struct exec_spec {
 	char *const *env;       /* "K=V", on top of the minimal set; NULL for none */
 	const char *cwd;        /* absolute; NULL: the place's */
 	const char *user;       /* NULL: the place's */
+	bool own_environment;   /* who the user is says the place, not this host */
 	const void *stdin_data; /* the whole of stdin; NULL with !stdin_stream is /dev/null */
 	size_t stdin_len;
 	bool stdin_stream; /* stdin comes by executor_write_stdin, after stdin_data */

@@ -81,6 +81,7 @@ int executor_new(const struct executor_options *options, struct executor **out, 
 		.program = options->keeper_path,
 		.relay = options->relay_path,
 		.dir = options->runtime_path,
+		.allowed_paths = options->allowed_paths,
 	};
 
 	*out = NULL;

@@ -33,6 +33,9 @@ struct open_place {
 	uint8_t key[PLACE_KEY_SIZE];
 	char *root, *cwd;
 	int64_t absence_ms;
+	uint8_t *sandbox; /* NULL: not a native place */
+	size_t sandbox_len;
+	char *label;
 	struct one_shot one_shot; /* instead of a relay */
 	int stop_fd;              /* latch for its calls; -1 with a relay */
 
@@ -48,6 +51,7 @@ struct open_place {
 	int stopped;         /* enum exec_reason, or NOT_STOPPED */
 	unsigned calls;      /* one-shot calls that are under way */
 	int64_t calls_until; /* when the last of all of them is over by its timeout */
+	uint64_t walls;      /* of a native place that was made */
 	/* The mender's, under the executor's lock. */
 	bool to_mend;
 	int64_t mend_at;

@@ -13,7 +13,8 @@
  * checks that its listener is ours. errnum ENOENT or ECONNREFUSED: nobody listens. ERR_FORBIDDEN:
  * somebody else does.
  */
-int greet_connect(int dirfd, const char *path, int *fd, pid_t *pid, struct error *err);
+int greet_connect(int dirfd, const char *path, bool of_sandbox, int *fd, pid_t *pid,
+		  struct error *err);
 
 struct greeting {
 	enum wire_error_code refusal; /* why the other side refused, or WERR_NONE */

@@ -30,6 +30,7 @@ struct keeper {
 	struct channel_loop *loop;
 	int dirfd;
 	char *dir, *program, *relay;
+	char **allowed_paths;
 	pthread_mutex_t lock; /* everything below; held while connecting, which is bounded */
 	struct link *link;
 	pid_t child; /* the keeper we started, until it was reaped; 0: none */
@@ -70,6 +71,7 @@ struct keeper *keeper_new(const struct keeper_options *options)
 	k->dir = xstrdup(options->dir);
 	k->program = options->program ? xstrdup(options->program) : find_program();
 	k->relay = xstrdup(options->relay);
+	k->allowed_paths = options->allowed_paths ? strv_copy(options->allowed_paths) : NULL;
 	k->child_fd = -1;
 	pthread_mutex_init(&k->lock, NULL);
 	return k;
@@ -97,6 +99,7 @@ void keeper_free(struct keeper *k)
 	free(k->dir);
 	free(k->program);
 	free(k->relay);
+	strv_free(k->allowed_paths);
 	free(k);
 }
 
@@ -124,6 +127,22 @@ static int open_log(int dirfd)
 	return fd;
 }
 
+static char **keeper_arguments(const struct keeper *k, const char *relay)
+{
+	char **argv = NULL;
+
+	strv_push(&argv, xstrdup(k->program));
+	strv_push(&argv, xstrdup("--dir"));
+	strv_push(&argv, xstrdup(k->dir));
+	strv_push(&argv, xstrdup("--relay"));
+	strv_push(&argv, xstrdup(relay));
+	for (char **path = k->allowed_paths; path && *path; path++) {
+		strv_push(&argv, xstrdup("--allow-path"));
+		strv_push(&argv, xstrdup(*path));
+	}
+	return argv;
+}
+
 /*
  * Ours only until we are gone: it leads its own session and lives on. Its environment is empty; the
  * faults armed for this process mean nothing to it.
@@ -131,9 +150,7 @@ static int open_log(int dirfd)
 static int start_locked(struct keeper *k, struct error *err)
 {
 	_cleanup_free_ char *relay = keeper_relay_program(k);
-	char *argv[] = { k->program, (char *)(uintptr_t) "--dir",
-			 k->dir,     (char *)(uintptr_t) "--relay",
-			 relay,      NULL };
+	_cleanup_strv_ char **argv = keeper_arguments(k, relay);
 	char *envp[] = { NULL };
 	_cleanup_close_ int log_fd = open_log(k->dirfd);
 	struct spawn_spec spec = {
@@ -163,7 +180,7 @@ static int connect_locked(struct keeper *k, int64_t deadline, struct error *err)
 	_cleanup_close_ int fd = -1;
 	struct link_options options = { .name = "keeper", .ping_ms = WIRE_PING_MS };
 
-	if (greet_connect(k->dirfd, KEEPER_SOCKET_NAME, &fd, &k->pid, err) < 0)
+	if (greet_connect(k->dirfd, KEEPER_SOCKET_NAME, false, &fd, &k->pid, err) < 0)
 		return -1;
 	if (greet_keeper(fd, MIN_OF(deadline, channel_now() + WIRE_HELLO_MS), &g, err) < 0)
 		return error_wrap(err, "greeting the keeper");
@@ -247,6 +264,7 @@ static int ask(struct keeper *k, enum wire_type type, const void *msg, enum wire
 
 void relay_place_clear(struct relay_place *p)
 {
+	free(p->label);
 	free(p->root);
 	free(p->cgroup);
 	free(p->ended);
@@ -274,6 +292,8 @@ static int take_place(void *arg, const struct wire_message *m, struct error *err
 	out->root = xstrdup(m->place_state.root);
 	out->cgroup = xstrdup(m->place_state.cgroup);
 	out->ended = xstrdup(m->place_state.ended);
+	out->label = xstrdup(m->place_state.label);
+	out->walls = m->place_state.walls;
 	snprintf(out->id, sizeof(out->id), "%s", m->place_state.place_id);
 	return 0;
 }
@@ -340,6 +360,18 @@ int keeper_destroy(struct keeper *k, const char *place_id, int64_t deadline, str
 		return 0;
 	error_move(err, &why);
 	return error_wrap(err, "ending the place's relay");
+}
+
+int keeper_store_remove(struct keeper *k, const char *store, int64_t deadline, struct error *err)
+{
+	struct wire_store_remove m = { .store = store };
+	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s", store);
+
+	if (!path_is_segment(store) || faccessat(k->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	return SAY_GUARDED("keeper.store-remove",
+			   ask(k, WIRE_STORE_REMOVE, &m, WIRE_DONE, NULL, NULL, deadline, err),
+			   err);
 }
 
 int keeper_list(struct keeper *k, int64_t deadline, struct relay_place_list *out, struct error *err)

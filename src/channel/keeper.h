@@ -15,10 +15,11 @@ struct keeper;
 
 struct keeper_options {
 	struct channel_loop *loop;
-	int dirfd;           /* the keeper's directory; borrowed */
-	const char *dir;     /* its path */
-	const char *program; /* NULL: looked for beside this program, then in libexec */
-	const char *relay;   /* NULL: beside the keeper */
+	int dirfd;                  /* the keeper's directory; borrowed */
+	const char *dir;            /* its path */
+	const char *program;        /* NULL: looked for beside this program, then in libexec */
+	const char *relay;          /* NULL: beside the keeper */
+	char *const *allowed_paths; /* for the keeper to check again; NULL: none */
 };
 struct keeper *keeper_new(const struct keeper_options *options);
 void keeper_free(struct keeper *keeper);
@@ -26,7 +27,8 @@ void keeper_free(struct keeper *keeper);
 struct relay_place {
 	enum wire_place_phase state; /* as the keeper says */
 	pid_t pid;
-	char *root, *cgroup, *ended;
+	char *root, *cgroup, *ended, *label;
+	uint64_t walls; /* wire/walls.h */
 	char id[65];
 };
 void relay_place_clear(struct relay_place *place);
@@ -37,6 +39,9 @@ int keeper_make(struct keeper *keeper, const struct wire_place_make *make, int64
 /* A place that does not exist is success. */
 int keeper_destroy(struct keeper *keeper, const char *place_id, int64_t deadline,
 		   struct error *err);
+/* The files kept under that name; none is success. */
+int keeper_store_remove(struct keeper *keeper, const char *store, int64_t deadline,
+			struct error *err);
 /* ERR_NOT_FOUND: it knows no such place. */
 int keeper_find(struct keeper *keeper, const char *place_id, int64_t deadline,
 		struct relay_place *out, struct error *err);

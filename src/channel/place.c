@@ -55,6 +55,8 @@ void place_unref(struct open_place *p)
 	free(p->id);
 	free(p->root);
 	free(p->cwd);
+	free(p->sandbox);
+	free(p->label);
 	free(p);
 }
 
@@ -81,6 +83,13 @@ static struct open_place *place_new(struct executor *executor, const struct exec
 	p->absence_ms = from->absence_ms > 0 ? from->absence_ms : executor->absence_ms;
 	p->stopped = NOT_STOPPED;
 	p->stop_fd = -1;
+	p->label = xstrdup(from->label);
+	p->made = from->must_exist;
+	if (from->sandbox) {
+		p->sandbox = xmalloc(from->sandbox_len + 1);
+		memcpy(p->sandbox, from->sandbox, from->sandbox_len);
+		p->sandbox_len = from->sandbox_len;
+	}
 	pthread_mutex_init(&p->lock, NULL);
 	channel_cond_init(&p->changed);
 	return p;
@@ -268,7 +277,11 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
 	struct wire_place_make m = {
 		.place_id = p->id,
-		.kind = p->root ? PLACE_DIR : PLACE_LOCAL,
+		.kind = p->sandbox ? PLACE_NATIVE
+			: p->root  ? PLACE_DIR
+				   : PLACE_LOCAL,
+		.sandbox = { p->sandbox, (uint32_t)p->sandbox_len },
+		.label = p->label,
 		.root = p->root,
 		.cwd = p->cwd,
 		.absence_ms = (uint64_t)p->absence_ms,
@@ -292,8 +305,12 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 	wipe(m.key, sizeof(m.key));
 	if (rc < 0)
 		return NOT_YET;
-	if (made.state == PLACE_ALIVE)
+	if (made.state == PLACE_ALIVE) {
+		pthread_mutex_lock(&p->lock);
+		p->walls = made.walls;
+		pthread_mutex_unlock(&p->lock);
 		return REACHED;
+	}
 	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
 		  made.ended ? made.ended : "no reason known");
 	return LOST;
@@ -355,7 +372,7 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 			return r;
 		*made = true;
 	}
-	if (greet_connect(p->executor->dirfd, path, &fd, &pid, err) < 0) {
+	if (greet_connect(p->executor->dirfd, path, p->sandbox != NULL, &fd, &pid, err) < 0) {
 		if (err->code == ERR_FORBIDDEN) {
 			log_warn("place %s: %s", p->id, err->message);
 			return LOST;

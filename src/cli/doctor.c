@@ -218,6 +218,83 @@ static void check_kernel(struct exam *e)
 		      "not available");
 }
 
+/* What people meet where user namespaces are not for everybody. */
+static void check_user_namespaces(struct exam *e)
+{
+	static const struct {
+		const char *path, *bad, *fix;
+	} settings[] = {
+		{ "/proc/sys/kernel/unprivileged_userns_clone", "0",
+		  "sysctl kernel.unprivileged_userns_clone=1, or run the server as root" },
+		{ "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
+		  "give berth-keeper an AppArmor profile with `userns,`, or sysctl "
+		  "kernel.apparmor_restrict_unprivileged_userns=0, or run the server as root" },
+		{ "/proc/sys/user/max_user_namespaces", "0",
+		  "sysctl user.max_user_namespaces=15000" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+		_cleanup_buf_ struct buf text = { 0 };
+
+		if (file_read(AT_FDCWD, settings[i].path, &text, 64, NULL) < 0)
+			continue;
+		text.data[strcspn(text.data, "\n")] = 0;
+		if (streq(text.data, settings[i].bad))
+			found(e, "userns setting", geteuid() == 0 ? WORTH_KNOWING : BAD,
+			      settings[i].fix, "%s is %s", settings[i].path, settings[i].bad);
+	}
+}
+
+static void tell_evidence(struct exam *e, const json_t *details)
+{
+	const json_t *evidence = json_array_at(details, "evidence");
+	const json_t *boundary = json_object_at(details, "boundary");
+	const json_t *missing = json_array_at(boundary, "missing");
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (json_array_at(boundary, "walls"), i, item)
+		found(e, "wall", GOOD, NULL, "%s", json_string_value(item));
+	json_array_foreach (missing, i, item)
+		found(e, "no wall", WORTH_KNOWING, NULL, "%s", json_string_value(item));
+	json_array_foreach (evidence, i, item)
+		found(e, "attempt", json_bool(item, "denied", false) ? GOOD : BAD,
+		      "this place must not be trusted: keep the output and report it", "%s: %s",
+		      json_str(item, "attempt"),
+		      json_bool(item, "denied", false) ? "denied" : "allowed");
+}
+
+static void check_sandbox(struct exam *e)
+{
+	_cleanup_json_ json_t *probe = NULL;
+	_cleanup_error_ struct error err = { 0 };
+
+	check_user_namespaces(e);
+	if (!e->api && api_connect(e->cli, true, &e->api, &err) < 0) {
+		found(e, "sandbox", BAD, "start a server", "%s", err.message);
+		return;
+	}
+	if (api_call(e->api, "POST", "/api/sandbox/test", NULL, &probe, &err) < 0) {
+		found(e, "sandbox", BAD, "see the server's log", "%s", err.message);
+		return;
+	}
+	found(e, "sandbox", json_bool(probe, "ok", false) ? GOOD : BAD,
+	      "see the settings above; `berth run --env Local` runs without one", "%s",
+	      json_str(probe, "summary"));
+	tell_evidence(e, json_object_at(probe, "details"));
+	if (geteuid() != 0)
+		found(e, "sandbox", WORTH_KNOWING, "run the server as root for the other walls",
+		      "as an ordinary user: one user id for relay and payload, no limits, and "
+		      "processes "
+		      "are found by their parents");
+}
+
+static const struct flag FLAGS[] = {
+	{ "sandbox", 0, NULL, "build a native place, try forbidden things in it, list its walls",
+	  false },
+	{ 0 },
+};
+
 static void (*const CHECKS[])(struct exam *) = {
 	check_data_directory, check_disk,    check_server,      check_database, check_clock,
 	check_audit,          check_keeping, check_descriptors, check_kernel,
@@ -230,9 +307,10 @@ static int doctor(struct cli *cli, const struct args *args)
 	json_t *finding;
 	size_t i;
 
-	(void)args;
 	for (i = 0; i < ARRAY_SIZE(CHECKS); i++)
 		CHECKS[i](&e);
+	if (args_has(args, "sandbox"))
+		check_sandbox(&e);
 	api_close(e.api);
 	json_decref(e.health);
 	if (cli->json) {
@@ -252,5 +330,6 @@ static int doctor(struct cli *cli, const struct args *args)
 const struct verb VERB_DOCTOR = { .name = "doctor",
 				  .arguments = "",
 				  .run = doctor,
+				  .flags = FLAGS,
 				  .summary =
 					  "check this machine and the server, and name the fix" };

@@ -41,12 +41,32 @@ static int put_seconds(const struct args *args, const char *flag, const char *ke
 	return 0;
 }
 
+/* Which walls stand around the place, and which do not. */
+static void print_boundary(const json_t *boundary)
+{
+	static const char *const parts[] = { "walls", "missing" };
+	json_t *wall;
+	size_t i;
+
+	for (size_t part = 0; boundary && part < ARRAY_SIZE(parts); part++) {
+		printf("%-14s ", parts[part]);
+		json_array_foreach (json_array_at(boundary, parts[part]), i, wall) {
+			if (i)
+				putchar(' ');
+			print_cell(stdout, json_string_value(wall));
+		}
+		putchar('\n');
+	}
+}
+
 static int show(struct cli *cli, const json_t *lease)
 {
 	if (cli->json)
 		print_json(lease);
 	else
 		print_fields(lease, FIELDS);
+	if (!cli->json)
+		print_boundary(json_object_at(json_object_at(lease, "metadata"), "boundary"));
 	return 0;
 }
 

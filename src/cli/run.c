@@ -13,7 +13,8 @@
 #define STDIN_MAX (1u << 20)
 
 static const struct flag FLAGS[] = {
-	{ "env", 0, "NAME", "environment to run in; default: what the agent says, else Local",
+	{ "env", 0, "NAME",
+	  "environment to run in; default: what the agent says, else Sandbox. Local: this host",
 	  false },
 	{ "agent", 0, "NAME", "on behalf of this agent", false },
 	{ "prompt", 0, "TEXT", "instead of a command: what the agent's tool is to do", false },
@@ -135,18 +136,31 @@ static int put_work(const struct args *args, json_t *body, struct error *err)
 }
 
 /* Where it runs decides what the working directory means: on this host, where the caller stands. */
-static int put_place(struct api *api, const char *company_id, const struct args *args, json_t *body,
-		     struct error *err)
+static int put_place(struct cli *cli, struct api *api, const char *company_id,
+		     const struct args *args, json_t *body, struct error *err)
 {
 	_cleanup_json_ json_t *environment = NULL, *agent = NULL;
 	const char *name = args_value(args, "env"), *cwd = args_value(args, "cwd");
-	bool local = !name && !args_has(args, "agent");
+	bool local = false;
 
 	if (name) {
 		if (api_environment(api, company_id, name, &environment, err) < 0)
 			return -1;
+	} else if (!args_has(args, "agent")) {
+		/* Never the host instead: what cannot be had is said. */
+		if (api_callf(api, "POST", NULL, &environment, err, "/api/companies/%s/sandbox",
+			      company_id) < 0)
+			return -1;
+	}
+	if (environment) {
 		json_put_str(body, "environmentId", json_str(environment, "id"));
 		local = str_equal(json_str(environment, "driver"), "local");
+		if (!local && !cwd && !cli->quiet)
+			fprintf(stderr,
+				"berth: in %s, in an empty directory: files of this one are not "
+				"there. "
+				"--env Local runs here\n",
+				json_str(environment, "name"));
 	}
 	if (args_has(args, "agent")) {
 		if (api_agent(api, company_id, args_value(args, "agent"), &agent, err) < 0)
@@ -188,7 +202,8 @@ static int submit(struct cli *cli, struct api *api, const struct args *args, jso
 		json_put_int(body, "timeoutMs", timeout_ms);
 	if (args_has(args, "tty"))
 		put_terminal(body);
-	if (put_variables(args, body, err) < 0 || put_place(api, company_id, args, body, err) < 0 ||
+	if (put_variables(args, body, err) < 0 ||
+	    put_place(cli, api, company_id, args, body, err) < 0 ||
 	    (args_has(args, "stdin") && put_stdin(body, err) < 0))
 		return -1;
 	return api_callf(api, "POST", body, run, err, "/api/companies/%s/runs", company_id);

@@ -305,9 +305,23 @@ static int check_environments(struct settings *settings, struct error *err)
 
 /* ---- together ---- */
 
-/* Others take over from a node that misses a few beats. */
+static int check_paths(const struct settings *settings, struct error *err)
+{
+	const char *const *path = settings->server.allowed_paths;
+
+	for (; path && *path; path++)
+		if (!path_is_absolute(*path) || !path_is_clean(*path))
+			return error_set(err, ERR_VALIDATION,
+					 "allow-path wants clean absolute paths, not %.200s",
+					 *path);
+	return 0;
+}
+
 static int check_together(const struct settings *settings, struct error *err)
 {
+	if (check_paths(settings, err) < 0)
+		return -1;
+	/* Others take over from a node that misses a few beats. */
 	if (settings->server.beat_ms > NODE_DEAD_MS / 3)
 		return error_set(err, ERR_VALIDATION, "beat-every may be at most %ds",
 				 NODE_DEAD_MS / 3000);

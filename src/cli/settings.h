@@ -50,6 +50,8 @@ struct settings {
 	  "environments may use the fake provider (tests)")                                        \
 	X("allow-local-for-tokens", 0, SWITCH, server.allow_local_for_tokens, NULL, "false",       \
 	  "callers with tokens may run commands on this host")                                     \
+	X("allow-path", 0, LIST, server.allowed_paths, "DIR", NULL,                                \
+	  "native places may mount what is below it, and have roots there")                        \
 	X("idle-exit", 0, SWITCH, server.idle_exit, NULL, "false",                                 \
 	  "end when nothing runs and nobody has asked for a minute")                               \
 	X("idle-after", 0, TIME, server.idle_exit_ms, "TIME", "60s",                               \

@@ -217,18 +217,26 @@ int driver_realize(const struct drivers *d, const struct place *place, const cha
 	return r;
 }
 
+int place_exec_fill(const struct place *place, struct exec_place *out, struct error *err)
+{
+	*out = (struct exec_place){ .place_id = place->id,
+				    .generation = place->generation,
+				    .absence_ms = place->absence_ms };
+	if (!hex_decode(out->key, place->relay_key, sizeof(out->key)))
+		return error_set(err, ERR_INTERNAL, "place %s has no key to its relay", place->id);
+	return 0;
+}
+
 int place_exec_open(struct driver_host *host, const struct place *place, const char *root,
 		    const char *cwd, struct error *err)
 {
-	struct exec_place here = { .place_id = place->id,
-				   .generation = place->generation,
-				   .root = root,
-				   .cwd = cwd,
-				   .absence_ms = place->absence_ms };
+	struct exec_place here;
 	int opened;
 
-	if (!hex_decode(here.key, place->relay_key, sizeof(here.key)))
-		return error_set(err, ERR_INTERNAL, "place %s has no key to its relay", place->id);
+	if (place_exec_fill(place, &here, err) < 0)
+		return -1;
+	here.root = root;
+	here.cwd = cwd;
 	opened = executor_open_place(host->executor, &here, err);
 	wipe(here.key, sizeof(here.key));
 	return opened;

@@ -25,6 +25,11 @@ struct place_request {
 	const char *lease_id, *run_id, *issue_id, *agent_id, *workspace_id; /* NULL for none */
 	const char *workspace_mode;                                         /* NULL for none */
 	int64_t deadline_ms;
+	/* The holding this will be; NULL and 0 where it is not known yet. */
+	const char *place_id;
+	int64_t generation;
+	const uint8_t *key;
+	bool keep_files; /* a place that may be looked at after its processes have ended */
 };
 
 /* What acquire or resume brought; the caller puts it on the place row. */
@@ -106,6 +111,7 @@ extern const struct driver DRIVER_LOCAL_HOST, DRIVER_SANDBOX_PROVIDER;
 extern const struct driver DRIVER_SSH_CONFIG, DRIVER_PLUGIN_CONFIG;
 
 /* What exec.h needs to know of a place, apart from where it is. ERR_INTERNAL when it has no key. */
+int place_exec_fill(const struct place *place, struct exec_place *out, struct error *err);
 int place_exec_open(struct driver_host *host, const struct place *place, const char *root,
 		    const char *cwd, struct error *err);
 

@@ -16,11 +16,11 @@
 /* Keys of provider metadata that the rest of Berth reads, and the type each must have. */
 static const struct {
 	const char *key;
-	enum { LIFT_TEXT, LIFT_NUMBER, LIFT_FLAG } type;
+	enum { LIFT_TEXT, LIFT_NUMBER, LIFT_FLAG, LIFT_OBJECT } type;
 } LIFTED[] = {
 	{ "remoteCwd", LIFT_TEXT },    { "shellCommand", LIFT_TEXT }, { "sandboxId", LIFT_TEXT },
 	{ "host", LIFT_TEXT },         { "port", LIFT_NUMBER },       { "username", LIFT_TEXT },
-	{ "resumedLease", LIFT_FLAG },
+	{ "resumedLease", LIFT_FLAG }, { "boundary", LIFT_OBJECT },
 };
 
 static const struct field OPEN_FIELDS[] = {
@@ -128,6 +128,10 @@ static struct provider_request request_for(const struct place_request *request)
 		.lease_id = request->lease_id,
 		.issue_id = request->issue_id,
 		.deadline_ms = request->deadline_ms,
+		.place_id = request->place_id,
+		.generation = request->generation,
+		.key = request->key,
+		.keep_files = request->keep_files,
 	};
 }
 
@@ -160,6 +164,8 @@ static bool is_liftable(const char *key, const json_t *value)
 			continue;
 		if (LIFTED[i].type == LIFT_TEXT)
 			return !str_blank(json_string_value(value));
+		if (LIFTED[i].type == LIFT_OBJECT)
+			return json_is_object(value);
 		return LIFTED[i].type == LIFT_NUMBER ? json_is_number(value)
 						     : json_is_boolean(value);
 	}
@@ -300,7 +306,17 @@ static int sandbox_realize(struct driver_host *host, const struct place *place,
 static int sandbox_open(struct driver_host *host, const struct place *place, struct error *err)
 {
 	const char *directory = json_str_nonblank(place->metadata, "remoteCwd");
+	_cleanup_json_ json_t *config = recorded_config(place);
+	struct exec_place here;
+	int r;
 
+	if (place_exec_fill(place, &here, err) < 0)
+		return -1;
+	r = provider_open(host->providers, place->provider, config, place->provider_ref, &here,
+			  err);
+	wipe(here.key, sizeof(here.key));
+	if (r != 0)
+		return r < 0 ? -1 : 0;
 	if (!directory)
 		return error_set(err, ERR_PROTOCOL,
 				 "provider \"%s\" does not say where its place is",

@@ -32,6 +32,9 @@ static void client_free(struct client *c)
 		if (place->destroyer.client == c)
 			place->destroyer.client = NULL;
 	}
+	for (struct store *store = keeper->stores; store; store = store->next)
+		if (store->remove_waiter.client == c)
+			store->remove_waiter.client = NULL;
 	loop_unwatch(&keeper->loop, &c->watch);
 	loop_disarm(&keeper->loop, &c->timer);
 	loop_disarm(&keeper->loop, &c->end);
@@ -129,6 +132,30 @@ void client_place_gone(struct place *place)
 		return;
 	client_done(c, place->destroyer.stream);
 	client_flush(c);
+}
+
+void client_tell(struct waiter *waiter, bool done, const char *why)
+{
+	struct client *c = waiter->client;
+
+	waiter->client = NULL;
+	if (!c || c->broken)
+		return;
+	if (done)
+		client_done(c, waiter->stream);
+	else
+		wire_encode_error(&c->conn.out, waiter->stream, WERR_IO, 0, "%s", why);
+	client_flush(c);
+}
+
+static void serve_store_remove(struct client *c, const struct wire_message *m)
+{
+	struct store *store = store_find(c->keeper, m->store_remove.store);
+
+	if (!store)
+		client_done(c, m->stream);
+	else if (store_remove(store, c, m->stream) < 0)
+		wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0, "a place uses the store");
 }
 
 static void serve_make(struct client *c, const struct wire_message *m)
@@ -242,7 +269,7 @@ static const struct verb {
 } verbs[] = {
 	{ WIRE_PLACE_MAKE, serve_make },          { WIRE_PLACE_LIST, serve_list },
 	{ WIRE_PLACE_DESTROY, serve_destroy },    { WIRE_KEEPER_STATUS, serve_status },
-	{ WIRE_KEEPER_SHUTDOWN, serve_shutdown },
+	{ WIRE_KEEPER_SHUTDOWN, serve_shutdown }, { WIRE_STORE_REMOVE, serve_store_remove },
 };
 
 static void serve_message(struct client *c, const struct wire_message *m)

@@ -8,6 +8,10 @@
  *     DIR/places/<id>/relay      pid and start time of the relay
  *     DIR/places/<id>/s          the relay's socket        spool/  its spool        log  its stderr
  *     DIR/places/<id>/root/      the root of a place of kind dir that was given none
+ *     DIR/places/<id>/files/     what a native place writes, unless it is kept in a store
+ *     DIR/stores/<name>/         files of native places that outlive their relays; range: whose
+ *     DIR/spares/<tag>/          empty directories of native places, to be used again
+ *     DIR/etc/                   what native places see as /etc
  */
 #pragma once
 
@@ -16,6 +20,7 @@
 #include <sys/types.h>
 #include "base/error.h"
 #include "base/id.h"
+#include "sandbox/sandbox.h"
 #include "wire/conn.h"
 #include "wire/loop.h"
 #include "wire/message.h"
@@ -25,6 +30,10 @@
 #define PLACE_RELAY_NAME "relay"
 #define PLACE_LOG_NAME "log"
 #define PLACE_ROOT_NAME "root"
+#define PLACE_FILES_NAME "files"
+#define REPORT_MAX 1024
+#define SPARES_MAX 32
+#define SPARE_NAME_SIZE 17
 
 /*
  * MAKING    the relay was started and is not listening yet
@@ -37,6 +46,11 @@ enum place_phase { PLACE_MAKING, PLACE_IS_ALIVE, PLACE_CLEANING, PLACE_IS_DEAD, 
 
 struct client;
 
+struct waiter {
+	struct client *client;
+	uint32_t stream;
+};
+
 struct place {
 	struct place *next;
 	struct keeper *keeper;
@@ -46,6 +60,14 @@ struct place {
 	char *root;
 	bool made_root;
 	char *cgroup; /* path, or NULL */
+	char *label;  /* the server's name for it, or NULL */
+	/* native */
+	uint32_t range;       /* 1 + number of its uid range; 0: none */
+	char *limits[LIMITS]; /* v1 cgroups, or NULL */
+	char *store;          /* where its files are; NULL: in its own directory */
+	uint64_t walls;
+	char report[REPORT_MAX]; /* what its first process said before it became the relay */
+	size_t report_len;
 	uint64_t absence_ms;
 	char boot[ID_SIZE];
 	char tag[17]; /* argv[2] of its relay */
@@ -63,10 +85,17 @@ struct place {
 	pid_t remover;
 	char ended[64];
 	/* Who waits for PLACE_MAKE or PLACE_DESTROY. */
-	struct waiter {
-		struct client *client;
-		uint32_t stream;
-	} maker, destroyer;
+	struct waiter maker, destroyer;
+};
+
+/* Files that outlive a place. */
+struct store {
+	struct store *next;
+	struct keeper *keeper;
+	char name[65];
+	uint32_t range; /* as a place's */
+	pid_t remover;
+	struct waiter remove_waiter;
 };
 
 struct client {
@@ -86,6 +115,7 @@ struct keeper {
 	char *dir;
 	int dir_fd;
 	int places_fd;
+	int lock_fd;
 	int relay_image; /* sealed memfd */
 	char *cgroup;    /* base of the places' cgroups, or NULL */
 	struct watch listener;
@@ -96,6 +126,15 @@ struct keeper {
 	struct client *clients;
 	unsigned client_count;
 	struct place *places;
+	struct store *stores;
+	struct sandbox_policy policy;
+	struct range_book ranges;
+	bool has_ranges; /* root, and the ids are nobody's */
+	char ranges_why[512];
+	struct limit_bases limits;
+	int spares_fd; /* -1: none can be kept */
+	char spares[SPARES_MAX][SPARE_NAME_SIZE];
+	unsigned spare_count;
 };
 
 /* image.c: the relay program as a sealed memfd, so that replacing the file disturbs nobody. */
@@ -111,10 +150,59 @@ int cgroup_remove(const char *path);    /* with its children; 0 when it is gone 
 
 /* recipe.c */
 int recipe_write(const struct place *place, int place_fd, struct error *err);
+bool recipe_is_durable(const struct place *place);
 int recipe_read(struct place *place, int place_fd, struct error *err);
 /* pid and start time; for finding the relay again, not for a machine that went down: not synced. */
 int relay_write(const struct place *place, int place_fd, struct error *err);
 bool relay_read(struct place *place, int place_fd);
+
+/* native.c: between the steps of make.c, for places of kind native. */
+struct birth;
+int native_fill(struct place *place, const struct wire_place_make *m, struct sandbox_spec *spec,
+		struct error *err);
+int native_start(struct place *place, const struct sandbox_spec *spec, struct birth *b,
+		 int place_fd, pid_t *pid, struct error *err);
+void native_start_keeping(struct keeper *keeper, uint32_t uid_base);
+/* All places are known now: ranges that none of them has are free again. */
+void native_adopted(struct keeper *keeper);
+/* False: something of its cgroups is left. */
+bool native_clean(struct place *place);
+void native_freed(struct place *place);
+uid_t native_base(const struct place *place); /* first host id of its range; 0: none */
+
+/* store.c */
+struct store *store_find(struct keeper *keeper, const char *name);
+/* Durable before its files are made. */
+struct store *store_make(struct keeper *keeper, const char *name, const char *label, uint32_t range,
+			 struct error *err);
+int store_files(struct store *store, int *fd, struct error *err);
+void store_load_all(struct keeper *keeper);
+/* 0: begun; WERR_BUSY while a place uses it. */
+int store_remove(struct store *store, struct client *client, uint32_t stream);
+bool store_reaped(struct keeper *keeper, pid_t pid, int status);
+bool store_uses_range(const struct keeper *keeper, uint32_t range);
+
+/* spare.c */
+void spare_load_all(struct keeper *keeper);
+void spare_remove_all(struct keeper *keeper);
+/* True: nothing of the place is left but a spare. */
+bool spare_keep(struct place *place);
+/* 1: the place has a directory with its recipe; 0: it needs one made. */
+int spare_take(struct place *place, uid_t base, int *place_fd);
+
+/* What the relay is born with, in the order of its descriptors from RELAY_FD_LISTEN on. */
+struct birth {
+	int fd[RELAY_FD_END - RELAY_FD_LISTEN];
+	int log_fd;
+	int relay_cgroup_fd;
+};
+static inline int *birth_fd(struct birth *b, int number)
+{
+	return &b->fd[number - RELAY_FD_LISTEN];
+}
+/* In the child: its descriptors take their places. */
+int birth_arrange(struct birth *b);
+void relay_exec(const struct place *place, int image);
 
 /* make.c: on success the place is MAKING and in the list. */
 int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
@@ -140,6 +228,7 @@ int client_listen(struct keeper *keeper, struct error *err);
 void client_place_ready(struct place *place);
 void client_place_failed(struct place *place, enum wire_error_code code, const char *why);
 void client_place_gone(struct place *place);
+void client_tell(struct waiter *waiter, bool done, const char *why);
 void client_close_all(struct keeper *keeper);
 /* Looks whether nothing is left to do and starts or stops the idle clock. */
 void keeper_check_idle(struct keeper *keeper);

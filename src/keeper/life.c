@@ -68,6 +68,10 @@ void place_free(struct place *place)
 	close_fdp(&place->ready_fd);
 	free(place->root);
 	free(place->cgroup);
+	free(place->label);
+	free(place->store);
+	for (int i = 0; i < LIMITS; i++)
+		free(place->limits[i]);
 	free(place);
 	keeper_check_idle(keeper);
 }
@@ -91,6 +95,8 @@ void place_describe(const struct place *place, char *socket, size_t socket_size,
 		.root = place->root,
 		.cgroup = place->cgroup,
 		.ended = alive ? NULL : place->ended,
+		.walls = place->walls,
+		.label = place->label,
 	};
 }
 
@@ -122,11 +128,23 @@ static void leave_the_keeper(const struct place *place)
 	syscall(SYS_close_range, 4u, ~0u, 0u);
 }
 
+static void place_gone(struct place *place)
+{
+	native_freed(place);
+	client_place_gone(place);
+	place_free(place);
+}
+
 /* Removing a big tree takes long; other places do not wait for it. */
 static void start_removing(struct place *place)
 {
-	pid_t pid = fork();
+	pid_t pid;
 
+	if (spare_keep(place)) {
+		place_gone(place);
+		return;
+	}
+	pid = fork();
 	if (pid == 0) {
 		leave_the_keeper(place);
 		_exit(remove_work(place));
@@ -158,11 +176,12 @@ static bool clean_round(struct place *place)
 	if (place->cgroup) {
 		cgroup_kill(place->cgroup);
 		return relay_is_gone(place) && cgroup_is_empty(place->cgroup) &&
-		       cgroup_remove(place->cgroup) == 0;
+		       cgroup_remove(place->cgroup) == 0 && native_clean(place);
 	}
 	/* Without a cgroup the marks are all there is, and only of processes that still carry them.
 	 */
-	return proc_signal_marked(mark, SIGKILL) == 0 && relay_is_gone(place);
+	return proc_signal_marked(mark, SIGKILL) == 0 && relay_is_gone(place) &&
+	       native_clean(place);
 }
 
 static void clean_step(struct place *place)
@@ -270,8 +289,12 @@ void place_died(struct place *place, const char *why)
 	log_info("place %s: its relay ended: %s", place->id, place->ended);
 	/* Nobody is there who could ask for what an absent server left. */
 	place->destroy |= strcmp(place->ended, "absence") == 0 || was_making;
-	if (was_making)
-		client_place_failed(place, WERR_START, place->ended);
+	if (was_making) {
+		const char *said = NULL;
+
+		sandbox_report_read(place->report, &said);
+		client_place_failed(place, WERR_START, said ? said : place->ended);
+	}
 	start_cleaning(place);
 }
 
@@ -290,8 +313,7 @@ static void remover_ended(struct place *place, int status)
 		loop_arm(&place->keeper->loop, &place->timer, SLOW_RETRY_MS);
 		return;
 	}
-	client_place_gone(place);
-	place_free(place);
+	place_gone(place);
 }
 
 bool place_reaped(struct keeper *keeper, pid_t pid, int status)
@@ -360,7 +382,10 @@ static void adopt(struct keeper *keeper, const char *id)
 	place = place_new(keeper, id);
 	snprintf(place->ended, sizeof(place->ended), "found without its relay");
 	boot_id(boot);
-	if (recipe_read(place, place_fd, &err) < 0) {
+	if (recipe_read(place, place_fd, &err) == 0) {
+		if (place->range && keeper->has_ranges)
+			range_keep(&keeper->ranges, place->range - 1);
+	} else {
 		/* The recipe comes first: without one nothing else was made. */
 		log_warn("place %s: %s", id, err.message);
 		place->destroy = true;

@@ -1,5 +1,5 @@
 /*
- * berth-keeper --dir DIR [--relay PROGRAM] [--idle-seconds N]
+ * berth-keeper --dir DIR [--relay PROGRAM] [--idle-seconds N] [--uid-base N] [--allow-path DIR]...
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,11 +26,15 @@
 #define LOCK_NAME "keeper.lock"
 #define PLACES_NAME "places"
 #define EXIT_LOCKED 3
+/* Above what systemd gives to containers, below where ids become negative numbers. */
+#define UID_BASE_DEFAULT 0x70000000
 
 struct options {
 	const char *dir;
 	const char *relay;
 	int64_t idle_seconds;
+	int64_t uid_base;
+	char **allowed;
 };
 
 static int read_options(int argc, char **argv, struct options *o)
@@ -39,12 +43,14 @@ static int read_options(int argc, char **argv, struct options *o)
 		{ "dir", required_argument, NULL, 'd' },
 		{ "relay", required_argument, NULL, 'r' },
 		{ "idle-seconds", required_argument, NULL, 'i' },
+		{ "uid-base", required_argument, NULL, 'u' },
+		{ "allow-path", required_argument, NULL, 'p' },
 		{ "version", no_argument, NULL, 'V' },
 		{ 0 },
 	};
 	int c;
 
-	*o = (struct options){ .idle_seconds = IDLE_DEFAULT_SECONDS };
+	*o = (struct options){ .idle_seconds = IDLE_DEFAULT_SECONDS, .uid_base = UID_BASE_DEFAULT };
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		switch (c) {
 		case 'd':
@@ -56,6 +62,13 @@ static int read_options(int argc, char **argv, struct options *o)
 		case 'i':
 			if (!parse_i64(optarg, 0, 365 * 24 * 3600, &o->idle_seconds))
 				return -1;
+			break;
+		case 'u':
+			if (!parse_i64(optarg, 65536, UINT32_MAX, &o->uid_base))
+				return -1;
+			break;
+		case 'p':
+			strv_push(&o->allowed, xstrdup(optarg));
 			break;
 		case 'V':
 			printf("berth-keeper %s, protocol %d\n", BERTH_VERSION, WIRE_VERSION);
@@ -99,6 +112,7 @@ static int open_directory(struct keeper *keeper, const char *dir, struct error *
 		return error_errno(err, errno, "opening the lock");
 	if (flock(lock, LOCK_EX | LOCK_NB) < 0)
 		return error_set(err, ERR_LOCKED, "a keeper runs in %s already", dir);
+	keeper->lock_fd = lock;
 	if (dir_make(keeper->dir_fd, PLACES_NAME, 0700, err) < 0)
 		return -1;
 	return dir_open(keeper->dir_fd, PLACES_NAME, &keeper->places_fd, err);
@@ -118,7 +132,8 @@ static void signals_ready(struct watch *watch, uint32_t events)
 	if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
 		keeper->loop.stop = true;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		place_reaped(keeper, pid, status);
+		if (!place_reaped(keeper, pid, status))
+			store_reaped(keeper, pid, status);
 }
 
 static int watch_signals(struct keeper *keeper, struct error *err)
@@ -178,7 +193,10 @@ static int keeper_start(struct keeper *keeper, const struct options *o, struct e
 	    watch_signals(keeper, err) < 0)
 		return -1;
 	keeper->cgroup = cgroup_base_make(keeper->dir);
+	keeper->policy.allowed = o->allowed;
+	native_start_keeping(keeper, (uint32_t)o->uid_base);
 	place_adopt_all(keeper);
+	native_adopted(keeper);
 	if (client_listen(keeper, err) < 0)
 		return -1;
 	keeper_check_idle(keeper);
@@ -193,7 +211,8 @@ int main(int argc, char **argv)
 
 	if (read_options(argc, argv, &options) < 0) {
 		fprintf(stderr,
-			"usage: berth-keeper --dir /DIR [--relay PROGRAM] [--idle-seconds N]\n");
+			"usage: berth-keeper --dir /DIR [--relay PROGRAM] [--idle-seconds N] "
+			"[--uid-base N] [--allow-path DIR]...\n");
 		return 2;
 	}
 	if (fault_init(getenv("BERTH_FAULT"), &err) < 0 ||
@@ -210,6 +229,8 @@ int main(int argc, char **argv)
 		unlinkat(keeper.dir_fd, KEEPER_SOCKET_NAME, 0);
 		if (keeper.cgroup)
 			rmdir(keeper.cgroup);
+		limit_bases_remove(&keeper.limits);
+		spare_remove_all(&keeper);
 	}
 	return 0;
 }

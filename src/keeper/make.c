@@ -24,13 +24,6 @@ struct clone3_args {
 	uint64_t set_tid, set_tid_size, cgroup;
 };
 
-/* What the relay is born with, in the order of its descriptors from RELAY_FD_LISTEN on. */
-struct birth {
-	int fd[RELAY_FD_END - RELAY_FD_LISTEN];
-	int log_fd;
-	int relay_cgroup_fd;
-};
-
 static void birth_clear(struct birth *b)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(b->fd); i++)
@@ -61,6 +54,10 @@ static int check_request(const struct wire_place_make *m, struct error *err)
 		return error_set(err, ERR_VALIDATION, "the root must be a clean absolute path");
 	if (m->kind == PLACE_LOCAL && m->root && m->root[0] && strcmp(m->root, "/") != 0)
 		return error_set(err, ERR_VALIDATION, "a local place has no root of its own");
+	if (m->kind == PLACE_NATIVE && (m->make_root || m->run_as || (m->root && m->root[0])))
+		return error_set(err, ERR_VALIDATION, "a native place is described by its sandbox");
+	if ((m->kind == PLACE_NATIVE) != (m->sandbox.len > 0))
+		return error_set(err, ERR_VALIDATION, "a sandbox belongs to a native place");
 	if (m->make_root && (!m->root || !m->root[0] || strcmp(m->root, "/") == 0))
 		return error_set(err, ERR_VALIDATION, "make_root needs a root");
 	if (m->run_as && geteuid() != 0 && (m->uid != geteuid() || m->gid != getegid()))
@@ -69,7 +66,8 @@ static int check_request(const struct wire_place_make *m, struct error *err)
 	return 0;
 }
 
-static int fill_place(struct place *place, const struct wire_place_make *m, struct error *err)
+static int fill_place(struct place *place, const struct wire_place_make *m,
+		      struct sandbox_spec *spec, enum wire_error_code *code, struct error *err)
 {
 	struct keeper *keeper = place->keeper;
 	uint8_t random[8];
@@ -82,6 +80,10 @@ static int fill_place(struct place *place, const struct wire_place_make *m, stru
 	boot_id(place->boot);
 	if (keeper->cgroup)
 		place->cgroup = xasprintf("%s/%s", keeper->cgroup, place->id);
+	place->label = xstrdup(m->label);
+	if (m->kind == PLACE_NATIVE)
+		return native_fill(place, m, spec, err);
+	*code = WERR_PLACE_EXISTS;
 	if (m->kind == PLACE_LOCAL) {
 		place->root = xstrdup("/");
 	} else if (m->root && m->root[0]) {
@@ -124,26 +126,33 @@ static int bind_socket(int place_fd, int *out, struct error *err)
 	return 0;
 }
 
-static int send_config(const struct place *place, const struct wire_place_make *m, int fd,
-		       struct error *err)
+static int send_config(const struct place *place, const struct wire_place_make *m,
+		       const struct sandbox_spec *spec, int fd, struct error *err)
 {
+	bool native = place->kind == PLACE_NATIVE;
 	_cleanup_buf_ struct buf bytes = { 0 };
 	bool cwd_given = m->cwd && m->cwd[0];
 	struct wire_relay_config config = {
 		.place_id = place->id,
 		.absence_ms = m->absence_ms,
-		.whole_host = place->kind == PLACE_LOCAL,
-		.cwd = cwd_given ? m->cwd : place->root,
-		.uid = m->uid,
-		.gid = m->gid,
-		.run_as = m->run_as,
+		.whole_host = place->kind != PLACE_DIR,
+		.cwd = native      ? SANDBOX_WORKSPACE
+		       : cwd_given ? m->cwd
+				   : place->root,
+		.uid = native ? spec->uid : m->uid,
+		.gid = native ? spec->uid : m->gid,
+		.run_as = native ? place->range != 0 : m->run_as,
 		.ring_max = m->ring_max ? m->ring_max : PLACE_RING_MAX,
 		.max_execs = m->max_execs ? m->max_execs : PLACE_EXECS_DEFAULT,
-		.confine = m->confine,
+		.confine = m->confine || native,
 		.has_cgroup = place->cgroup != NULL,
+		.seccomp = native ? spec->seccomp : (struct wire_bytes){ 0 },
+		.open_files = native ? spec->open_files : 0,
 	};
 	int r;
 
+	for (int i = 0; i < LIMITS; i++)
+		config.limit_fds += place->limits[i] != NULL;
 	memcpy(config.key, m->key, sizeof(config.key));
 	r = wire_encode(&bytes, 0, WIRE_RELAY_CONFIG, &config, err);
 	wipe(&config, sizeof(config));
@@ -156,8 +165,9 @@ static int send_config(const struct place *place, const struct wire_place_make *
 	return r;
 }
 
-static int open_birth(struct place *place, const struct wire_place_make *m, int place_fd,
-		      struct birth *b, struct error *err)
+static int open_birth(struct place *place, const struct wire_place_make *m,
+		      const struct sandbox_spec *spec, int place_fd, struct birth *b,
+		      struct error *err)
 {
 	int pair[2];
 
@@ -167,18 +177,20 @@ static int open_birth(struct place *place, const struct wire_place_make *m, int 
 		return error_errno(err, errno, "making the config socket");
 	b->fd[RELAY_FD_CONFIG - RELAY_FD_LISTEN] = pair[0];
 	place->ready_fd = pair[1];
-	if (send_config(place, m, pair[1], err) < 0)
+	if (send_config(place, m, spec, pair[1], err) < 0)
 		return -1;
-	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0)
+	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0 && errno != EEXIST)
 		return error_errno(err, errno, "making the spool");
 	b->fd[RELAY_FD_SPOOL - RELAY_FD_LISTEN] =
 		openat(place_fd, PLACE_SPOOL_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	b->log_fd =
+		openat(place_fd, PLACE_LOG_NAME, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (place->kind == PLACE_NATIVE)
+		return 0;
 	b->fd[RELAY_FD_ROOT - RELAY_FD_LISTEN] =
 		open(place->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (b->fd[RELAY_FD_ROOT - RELAY_FD_LISTEN] < 0)
 		return error_errno(err, errno, "opening %s", place->root);
-	b->log_fd =
-		openat(place_fd, PLACE_LOG_NAME, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (place->cgroup) {
 		_cleanup_free_ char *relay_cgroup = xasprintf("%s/r", place->cgroup);
 
@@ -191,14 +203,8 @@ static int open_birth(struct place *place, const struct wire_place_make *m, int 
 }
 
 /* In the child: only system calls from here on. */
-static _Noreturn void become_relay(const struct place *place, struct birth *b)
+int birth_arrange(struct birth *b)
 {
-	char *argv[] = { (char[]){ RELAY_PROGRAM_NAME }, (char *)(uintptr_t)place->id,
-			 (char *)(uintptr_t)place->tag, NULL };
-	char *envp[] = { NULL };
-	int image = fcntl(place->keeper->relay_image, F_DUPFD_CLOEXEC, RELAY_FD_END);
-
-	setsid();
 	/* Out of the way first: a source may sit on another one's target. */
 	for (size_t i = 0; i < ARRAY_SIZE(b->fd); i++)
 		if (b->fd[i] >= 0)
@@ -208,10 +214,30 @@ static _Noreturn void become_relay(const struct place *place, struct birth *b)
 	for (size_t i = 0; i < ARRAY_SIZE(b->fd); i++) {
 		close(RELAY_FD_LISTEN + (int)i);
 		if (b->fd[i] >= 0 && dup2(b->fd[i], RELAY_FD_LISTEN + (int)i) < 0)
-			_exit(RELAY_EXIT_START);
+			return -1;
 	}
+	return 0;
+}
+
+void relay_exec(const struct place *place, int image)
+{
+	char *argv[] = { (char[]){ RELAY_PROGRAM_NAME }, (char *)(uintptr_t)place->id,
+			 (char *)(uintptr_t)place->tag, NULL };
+	const char *fault = getenv("BERTH_RELAY_FAULT");
+	_cleanup_free_ char *given = fault ? xasprintf("BERTH_FAULT=%s", fault) : NULL;
+	char *envp[] = { given, NULL };
+
 	if (chdir("/") == 0)
 		syscall(SYS_execveat, image, "", argv, envp, AT_EMPTY_PATH);
+}
+
+static _Noreturn void become_relay(const struct place *place, struct birth *b)
+{
+	int image = fcntl(place->keeper->relay_image, F_DUPFD_CLOEXEC, RELAY_FD_END);
+
+	setsid();
+	if (birth_arrange(b) == 0)
+		relay_exec(place, image);
 	_exit(RELAY_EXIT_START);
 }
 
@@ -226,11 +252,30 @@ static pid_t clone_relay(int cgroup_fd)
 	return cgroup_fd >= 0 ? (pid_t)syscall(SYS_clone3, &args, sizeof(args)) : fork();
 }
 
+/* What the first process of a sandbox says, until the socket closes. True: it has. */
+static bool hear_report(struct place *place)
+{
+	for (;;) {
+		char rest[64];
+		size_t room = sizeof(place->report) - 1 - place->report_len;
+		ssize_t n = recv(place->ready_fd, room ? place->report + place->report_len : rest,
+				 room ? room : sizeof(rest), MSG_DONTWAIT);
+
+		if (n > 0 && room)
+			place->report_len += (size_t)n;
+		if (n <= 0)
+			return n == 0 || (errno != EAGAIN && errno != EINTR);
+	}
+}
+
 static void relay_ready(struct watch *watch, uint32_t events)
 {
 	struct place *place = container_of(watch, struct place, ready);
+	const char *why;
 
 	(void)events;
+	if (!hear_report(place))
+		return;
 	loop_unwatch(&place->keeper->loop, watch);
 	close_fdp(&place->ready_fd);
 	loop_disarm(&place->keeper->loop, &place->timer);
@@ -239,6 +284,19 @@ static void relay_ready(struct watch *watch, uint32_t events)
 	/* The socket also closes when the relay could not start: its death then follows. */
 	if (place->pid == 0 || !process_is(place->pid, place->start_time))
 		return;
+	if (place->kind == PLACE_NATIVE) {
+		_cleanup_close_ int place_fd = -1;
+
+		char said[REPORT_MAX];
+
+		memcpy(said, place->report, sizeof(said));
+		place->walls = sandbox_report_read(said, &why);
+		/* It said why it gives up, and is on its way. */
+		if (place->walls == 0 || why)
+			return;
+		if (dir_open(place->keeper->places_fd, place->id, &place_fd, NULL) == 0)
+			relay_write(place, place_fd, NULL);
+	}
 	place->phase = PLACE_IS_ALIVE;
 	client_place_ready(place);
 }
@@ -251,21 +309,26 @@ static void making_due(struct timer *timer)
 	place_destroy(place);
 }
 
-static int start_relay(struct place *place, const struct wire_place_make *m, int place_fd,
-		       struct error *err)
+static int start_relay(struct place *place, const struct wire_place_make *m,
+		       const struct sandbox_spec *spec, int place_fd, struct error *err)
 {
 	_cleanup_(birth_clear) struct birth b = { .log_fd = -1, .relay_cgroup_fd = -1 };
 	pid_t pid;
 
 	for (size_t i = 0; i < ARRAY_SIZE(b.fd); i++)
 		b.fd[i] = -1;
-	if (make_root(place, m, err) < 0 || open_birth(place, m, place_fd, &b, err) < 0)
+	if (make_root(place, m, err) < 0 || open_birth(place, m, spec, place_fd, &b, err) < 0)
 		return -1;
-	pid = clone_relay(b.relay_cgroup_fd);
-	if (pid == 0)
-		become_relay(place, &b);
-	if (pid < 0)
-		return error_errno(err, errno, "starting the relay");
+	if (place->kind == PLACE_NATIVE) {
+		if (native_start(place, spec, &b, place_fd, &pid, err) < 0)
+			return -1;
+	} else {
+		pid = clone_relay(b.relay_cgroup_fd);
+		if (pid == 0)
+			become_relay(place, &b);
+		if (pid < 0)
+			return error_errno(err, errno, "starting the relay");
+	}
 	place->pid = pid;
 	place->is_child = true;
 	place->start_time = process_start_time(pid);
@@ -284,11 +347,15 @@ static int prepare_directory(struct place *place, int *place_fd, struct error *e
 {
 	struct keeper *keeper = place->keeper;
 
-	if (mkdirat(keeper->places_fd, place->id, 0700) < 0)
-		return error_errno(err, errno, "making the place's directory");
-	if (dir_open(keeper->places_fd, place->id, place_fd, err) < 0 ||
-	    recipe_write(place, *place_fd, err) < 0 || dir_sync(keeper->places_fd, err) < 0)
-		return -1;
+	if (spare_take(place, native_base(place), place_fd) == 0) {
+		if (mkdirat(keeper->places_fd, place->id, 0700) < 0)
+			return error_errno(err, errno, "making the place's directory");
+		if (dir_open(keeper->places_fd, place->id, place_fd, err) < 0 ||
+		    recipe_write(place, *place_fd, err) < 0)
+			return -1;
+		if (recipe_is_durable(place) && dir_sync(keeper->places_fd, err) < 0)
+			return -1;
+	}
 	return FAULT_HERE("keeper.make.recipe-written", err);
 }
 
@@ -296,20 +363,21 @@ int place_make(struct keeper *keeper, const struct wire_place_make *m, struct pl
 	       enum wire_error_code *code, struct error *err)
 {
 	_cleanup_close_ int place_fd = -1;
+	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = { .root_fd = -1 };
 	struct place *place;
 
 	*code = WERR_INVALID;
 	if (check_request(m, err) < 0)
 		return -1;
 	place = place_new(keeper, m->place_id);
-	if (fill_place(place, m, err) < 0) {
-		*code = WERR_PLACE_EXISTS;
+	if (fill_place(place, m, &spec, code, err) < 0) {
+		native_freed(place);
 		place_free(place);
 		return -1;
 	}
 	*code = WERR_START;
 	if (prepare_directory(place, &place_fd, err) < 0 ||
-	    start_relay(place, m, place_fd, err) < 0) {
+	    start_relay(place, m, &spec, place_fd, err) < 0) {
 		/* The recipe undoes what there is by now. */
 		place_destroy(place);
 		return -1;

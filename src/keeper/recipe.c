@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +7,27 @@
 #include "keeper/keeper.h"
 
 #define RECIPE_MAX 16384u
+
+/*
+ * Of a native place without a store nothing outlives the machine but its directory, and one without
+ * a recipe is removed. So a keeper that is killed must find the recipe, a machine that went down
+ * need not.
+ */
+bool recipe_is_durable(const struct place *place)
+{
+	return place->kind != PLACE_NATIVE || place->store;
+}
+
+/* In one write over what is there: whoever reads it finds the old one or the new one. */
+static int write_over(int place_fd, const struct buf *bytes, struct error *err)
+{
+	_cleanup_close_ int fd =
+		openat(place_fd, PLACE_RECIPE_NAME, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0 || pwrite(fd, bytes->data, bytes->len, 0) != (ssize_t)bytes->len)
+		return error_errno(err, errno, "writing the recipe");
+	return 0;
+}
 
 int recipe_write(const struct place *place, int place_fd, struct error *err)
 {
@@ -19,10 +41,21 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 		.boot_id = place->boot,
 		.absence_ms = place->absence_ms,
 		.tag = place->tag,
+		.label = place->label,
+		.range = place->range,
+		.store = place->store,
 	};
+	const char *limits[LIMITS + 1] = { 0 };
+
+	for (int i = 0; i < LIMITS; i++)
+		if (place->limits[i])
+			limits[m.limit_cgroups.count++] = place->limits[i];
+	m.limit_cgroups.v = limits;
 
 	if (wire_encode(&bytes, 0, WIRE_RECIPE, &m, err) < 0)
 		return -1;
+	if (!recipe_is_durable(place))
+		return write_over(place_fd, &bytes, err);
 	return file_replace(place_fd, PLACE_RECIPE_NAME, bytes.data, bytes.len, 0600, err);
 }
 
@@ -49,6 +82,11 @@ int recipe_read(struct place *place, int place_fd, struct error *err)
 	place->absence_ms = m.recipe.absence_ms;
 	id_copy(place->boot, m.recipe.boot_id);
 	snprintf(place->tag, sizeof(place->tag), "%s", m.recipe.tag);
+	place->label = xstrdup(m.recipe.label);
+	place->range = m.recipe.range;
+	place->store = xstrdup(m.recipe.store);
+	for (uint32_t i = 0; i < MIN_OF(m.recipe.limit_cgroups.count, (uint32_t)LIMITS); i++)
+		place->limits[i] = xstrdup(m.recipe.limit_cgroups.v[i]);
 	return 0;
 }
 
@@ -56,8 +94,9 @@ int relay_write(const struct place *place, int place_fd, struct error *err)
 {
 	_cleanup_close_ int fd =
 		openat(place_fd, PLACE_RELAY_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	char text[64];
-	int len = snprintf(text, sizeof(text), "%d %llu\n", (int)place->pid, place->start_time);
+	char text[96];
+	int len = snprintf(text, sizeof(text), "%d %llu %llx\n", (int)place->pid, place->start_time,
+			   (unsigned long long)place->walls);
 
 	if (fd < 0)
 		return error_set(err, ERR_IO, "cannot write down the relay of %s", place->id);
@@ -67,12 +106,15 @@ int relay_write(const struct place *place, int place_fd, struct error *err)
 bool relay_read(struct place *place, int place_fd)
 {
 	_cleanup_buf_ struct buf text = { 0 };
+	unsigned long long walls = 0;
 	int pid;
 
-	if (file_read(place_fd, PLACE_RELAY_NAME, &text, 64, NULL) < 0)
+	if (file_read(place_fd, PLACE_RELAY_NAME, &text, 96, NULL) < 0)
 		return false;
-	if (sscanf(buf_str(&text), "%d %llu", &pid, &place->start_time) != 2 || pid <= 0)
+	if (sscanf(buf_str(&text), "%d %llu %llx", &pid, &place->start_time, &walls) < 2 ||
+	    pid <= 0)
 		return false;
+	place->walls = walls;
 	place->pid = pid;
 	return true;
 }

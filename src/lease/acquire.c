@@ -114,9 +114,21 @@ static int destroy_victim(struct acquisition *a)
 	return a->victim_in_the_way;
 }
 
+/* Who it will be, for drivers that make the relay with the place. */
+static void tell_holding(struct acquisition *a)
+{
+	a->place_request.place_id = a->place_id;
+	a->place_request.generation = a->generation;
+	a->place_request.key = a->key;
+	a->place_request.keep_files = a->policy == POLICY_RETAIN_ON_FAILURE;
+}
+
 /* 0 the provider has answered, 1 try again from the start, -1 error; undone unless 0. */
 static int obtain(struct acquisition *a, struct error *err)
 {
+	/* Of this holding alone: whoever held the place before has no key to its relay. */
+	random_bytes(a->key, sizeof(a->key));
+	tell_holding(a);
 	int awake = a->plan == PLAN_RESUME ? wake(a, err) : 0;
 
 	if (awake < 0) {
@@ -132,6 +144,7 @@ static int obtain(struct acquisition *a, struct error *err)
 		acquisition_undo(a, false, &why);
 		return 1;
 	}
+	tell_holding(a);
 	if (driver_acquire(a->leases->drivers, &a->place_request, &a->grant, err) < 0) {
 		a->refused = err->code != ERR_UNSUPPORTED_ENV;
 		acquisition_undo(a, a->refused, err);

@@ -36,6 +36,7 @@ struct acquisition {
 	bool victim_in_the_way; /* it has the name that the new one gets */
 	char place_id[ID_SIZE]; /* CREATE: what the new place will be called */
 	int64_t generation;
+	uint8_t key[PLACE_KEY_SIZE];
 	char relay_key[65];
 	const char *busy_reason; /* a word */
 	char busy_text[256];     /* a sentence */

@@ -199,12 +199,9 @@ int grant(struct acquisition *a, struct error *err)
 {
 	struct executor *executor = a->leases->drivers->host->executor;
 	_cleanup_place_ struct place expected = { 0 };
-	uint8_t key[PLACE_KEY_SIZE];
 
-	/* Of this holding alone: whoever held the place before has no key to its relay. */
-	random_bytes(key, sizeof(key));
-	hex_encode(a->relay_key, key, sizeof(key));
-	wipe(key, sizeof(key));
+	hex_encode(a->relay_key, a->key, sizeof(a->key));
+	wipe(a->key, sizeof(a->key));
 
 	/*
 	 * The place opens for execs before the lease exists: nobody can ask for one yet. The other

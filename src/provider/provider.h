@@ -31,6 +31,11 @@ struct provider_request {
 	const char *lease_id;
 	const char *issue_id; /* NULL for none */
 	int64_t deadline_ms;  /* how long the call may take; 0: the provider's default */
+	/* The holding it will be, for providers that make the place's relay with the place. */
+	const char *place_id; /* NULL: not known */
+	int64_t generation;
+	const uint8_t *key; /* PLACE_KEY_SIZE bytes */
+	bool keep_files;    /* after the end of its processes, until it is released or destroyed */
 };
 
 struct provider_lease {
@@ -78,6 +83,12 @@ struct provider {
 			 struct error *err);
 	bool (*matches)(const json_t *config, const char *ref, const json_t *metadata);
 	json_t *(*config_from_metadata)(const json_t *metadata); /* NULL: cannot */
+	/*
+	 * Opens the place for commands after acquire or a restart; ids, key and absence are filled
+	 * in. NULL: by the directory in remoteCwd.
+	 */
+	int (*open)(struct provider_host *host, const json_t *config, const char *ref,
+		    struct exec_place *place, struct error *err);
 	/* Starts a command there; spec->cwd NULL means the place's own directory. */
 	int (*start)(struct provider_host *host, const json_t *config, const char *ref,
 		     const json_t *metadata, const struct exec_spec *spec, struct exec **exec,
@@ -94,7 +105,7 @@ struct provider {
 		    const char *place_id, int64_t wait_ms, struct error *err);
 };
 
-extern const struct provider PROVIDER_FAKE;
+extern const struct provider PROVIDER_FAKE, PROVIDER_NATIVE;
 
 struct provider_host_options {
 	int state_dirfd;        /* <data>/providers; duplicated */
@@ -144,6 +155,9 @@ int provider_execute(struct provider_host *host, const char *key, const json_t *
 		     struct one_shot_result *result, struct error *err);
 int provider_stop(struct provider_host *host, const char *key, const json_t *config,
 		  const char *ref, const char *place_id, int64_t wait_ms, struct error *err);
+/* 1 opened; 0: this provider leaves it to the driver. */
+int provider_open(struct provider_host *host, const char *key, const json_t *config,
+		  const char *ref, struct exec_place *place, struct error *err);
 void provider_inventory_clear(struct provider_inventory *inventory);
 
 /* Config from lease metadata (B.4) and reusable lease matching (B.5). New references or NULL. */

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/text.h"
 
-static const struct provider *const BUILT_IN[] = { &PROVIDER_FAKE, NULL };
+static const struct provider *const BUILT_IN[] = { &PROVIDER_FAKE, &PROVIDER_NATIVE, NULL };
 
 void probe_clear(struct probe *probe)
 {
@@ -162,6 +162,18 @@ int provider_stop(struct provider_host *host, const char *key, const json_t *con
 	const struct provider *provider = provider_of(key, config, err);
 
 	return provider ? provider->stop(host, config, ref, place_id, wait_ms, err) : -1;
+}
+
+int provider_open(struct provider_host *host, const char *key, const json_t *config,
+		  const char *ref, struct exec_place *place, struct error *err)
+{
+	const struct provider *provider = provider_of(key, config, err);
+
+	if (!provider)
+		return -1;
+	if (!provider->open)
+		return 0;
+	return provider->open(host, config, ref, place, err) < 0 ? -1 : 1;
 }
 
 json_t *provider_config_strict(const json_t *metadata)

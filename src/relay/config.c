@@ -4,7 +4,7 @@
 #include "relay/relay.h"
 #include "wire/place.h"
 
-#define CONFIG_MAX 16384u
+#define CONFIG_MAX 32768u
 
 static int config_check(const struct wire_relay_config *m, struct error *err)
 {
@@ -14,6 +14,8 @@ static int config_check(const struct wire_relay_config *m, struct error *err)
 		return error_set(err, ERR_VALIDATION, "the absence TTL is out of range");
 	if (m->ring_max < PLACE_RING_MIN || m->ring_max > PLACE_RING_MAX || m->max_execs == 0)
 		return error_set(err, ERR_VALIDATION, "a limit is out of range");
+	if (m->seccomp.len % 8 != 0 || (m->seccomp.len > 0 && !m->confine))
+		return error_set(err, ERR_VALIDATION, "the seccomp filter cannot be used");
 	if (m->run_as && geteuid() != 0 && m->uid != geteuid())
 		return error_set(err, ERR_VALIDATION, "only root can run as another user");
 	return 0;
@@ -46,7 +48,14 @@ int config_read(struct config *config, int fd, struct error *err)
 		.ring_max = m.relay_config.ring_max,
 		.max_execs = m.relay_config.max_execs,
 		.has_cgroup = m.relay_config.has_cgroup,
+		.open_files = m.relay_config.open_files,
+		.limit_fds = m.relay_config.limit_fds,
+		.seccomp_len = m.relay_config.seccomp.len,
 	};
+	if (config->seccomp_len > 0) {
+		config->seccomp = xmalloc(config->seccomp_len);
+		memcpy(config->seccomp, m.relay_config.seccomp.data, config->seccomp_len);
+	}
 	memcpy(config->key, m.relay_config.key, sizeof(config->key));
 	if (config->run_as)
 		user_of_ids(m.relay_config.uid, m.relay_config.gid, &config->payload);

@@ -72,6 +72,7 @@ struct exec {
 	struct timer leave; /* SIGTERM was sent; SIGKILL follows when it is due */
 	bool asked;         /* SIGTERM was sent */
 	bool awaited;       /* the tree was told to say when it is empty */
+	uint64_t oom_kills; /* of the whole place, when this began */
 };
 
 struct exec *exec_find(struct relay *relay, const uint8_t id[WIRE_ID_SIZE]);

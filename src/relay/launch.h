@@ -12,7 +12,17 @@
 #include <sys/types.h>
 #include "relay/user.h"
 
-enum launch_step { STEP_NONE, STEP_CLONE, STEP_STDIO, STEP_LIMITS, STEP_USER, STEP_CWD, STEP_EXEC };
+enum launch_step {
+	STEP_NONE,
+	STEP_CLONE,
+	STEP_ENTER,
+	STEP_STDIO,
+	STEP_LIMITS,
+	STEP_USER,
+	STEP_CWD,
+	STEP_FILTER,
+	STEP_EXEC,
+};
 
 struct launch_limit {
 	int resource;
@@ -34,6 +44,10 @@ struct launch {
 	bool confine;            /* no new privileges, empty bounding set */
 	const struct launch_limit *limits;
 	size_t limit_count;
+	const int *enter_fds; /* cgroups to enter, by writing "0" */
+	size_t enter_count;
+	const void *filter; /* seccomp program, or NULL; needs confine */
+	size_t filter_len;  /* bytes */
 	/* Filled by the child. */
 	enum launch_step failed_step;
 	int failed_errno;

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "relay/aside.h"
@@ -33,7 +34,7 @@ static int harden(struct error *err)
 	static const uint64_t all_signals = ~0ull;
 	struct rlimit no_core = { 0, 0 };
 
-	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+	if (!FENCE_OFF("relay.wall.dumpable") && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return error_errno(err, errno, "PR_SET_DUMPABLE");
 	prctl(PR_SET_NAME, "berth-relay");
 	/* Not through libc, whose sets leave out the signals it keeps for itself. */
@@ -55,7 +56,7 @@ static int settle_fds(struct relay *relay, struct error *err)
 	if (relay->null_fd < 0)
 		return error_errno(err, errno, "/dev/null");
 	for (int fd = RELAY_FD_LISTEN; fd < RELAY_FD_END; fd++)
-		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 && fd != RELAY_FD_CGROUP)
+		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 && fd < RELAY_FD_CGROUP)
 			return error_set(err, ERR_VALIDATION, "descriptor %d was not given", fd);
 	return 0;
 }
@@ -181,7 +182,7 @@ int main(void)
 	static struct relay relay;
 	_cleanup_error_ struct error err = { 0 };
 
-	if (relay_start(&relay, &err) < 0) {
+	if (fault_init(getenv("BERTH_FAULT"), &err) < 0 || relay_start(&relay, &err) < 0) {
 		log_error("cannot start: %s", err.message);
 		return RELAY_EXIT_START;
 	}

@@ -34,6 +34,10 @@ struct config {
 	uint64_t ring_max;
 	uint32_t max_execs;
 	bool has_cgroup;
+	uint8_t *seccomp; /* BPF program for every exec, or NULL */
+	size_t seccomp_len;
+	uint32_t open_files; /* limit for every exec; 0: none */
+	uint32_t limit_fds;  /* cgroups every exec enters, from RELAY_FD_LIMIT on */
 	struct user payload; /* who execs and file requests act as */
 };
 

@@ -6,7 +6,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/path.h"
 #include "relay/exec.h"
 #include "wire/place.h"
@@ -14,7 +16,7 @@
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define DEFAULT_TERM "xterm-256color"
 #define LIMIT_RECORD 20
-#define LIMITS_MAX 16
+#define LIMITS_MAX 18 /* what a request can hold, and the place's own */
 
 struct start {
 	struct user user;
@@ -25,6 +27,7 @@ struct start {
 	const char *path;
 	char *cwd;
 	char **candidates;
+	uint32_t open_files; /* the place's own limit; 0: none */
 	struct launch_limit limits[LIMITS_MAX];
 	size_t limit_count;
 	int child_fd[3]; /* standard descriptors of the child, owned */
@@ -133,11 +136,16 @@ static int build_env(struct start *s, const struct exec *exec, const struct wire
 static int read_limits(struct start *s, const struct wire_exec_start *m, struct start_failure *f)
 {
 	const uint8_t *p = m->rlimits.data;
+	size_t asked = m->rlimits.len / LIMIT_RECORD;
 
-	if (m->rlimits.len % LIMIT_RECORD != 0 || m->rlimits.len / LIMIT_RECORD > LIMITS_MAX)
+	if (m->rlimits.len % LIMIT_RECORD != 0 || asked >= LIMITS_MAX)
 		return fail(f, WERR_INVALID, 0, "rlimits is not a list of limits");
-	for (s->limit_count = 0; s->limit_count < m->rlimits.len / LIMIT_RECORD;
-	     p += LIMIT_RECORD) {
+	/* The place's own first: what was asked for can only lower it. */
+	if (s->open_files && !FENCE_OFF("relay.wall.open_files"))
+		s->limits[s->limit_count++] =
+			(struct launch_limit){ .resource = RLIMIT_NOFILE,
+					       .value = { s->open_files, s->open_files } };
+	for (; asked > 0; asked--, p += LIMIT_RECORD) {
 		struct launch_limit *limit = &s->limits[s->limit_count++];
 
 		limit->resource = (int)MIN_OF(get_le32(p), 255u);
@@ -212,6 +220,10 @@ static int explain(const struct launch *l, const struct wire_exec_start *m, cons
 			    why);
 	case STEP_USER:
 		return fail(f, WERR_BAD_USER, l->failed_errno, "changing the user: %s", why);
+	case STEP_ENTER:
+		return fail(f, WERR_START, l->failed_errno, "entering the place's limits: %s", why);
+	case STEP_FILTER:
+		return fail(f, WERR_START, l->failed_errno, "filtering system calls: %s", why);
 	case STEP_LIMITS:
 		return fail(f, WERR_START, l->failed_errno, "setting limits: %s", why);
 	default:
@@ -230,10 +242,15 @@ static int run(struct start *s, struct exec *exec, const struct wire_exec_start 
 		.root_fd = RELAY_FD_ROOT,
 		.cwd = s->cwd,
 		.terminal = exec->pty,
-		.user = s->switch_user ? &s->user : NULL,
-		.confine = relay->config.confine,
+		.user = s->switch_user && !FENCE_OFF("relay.wall.payload_uid") ? &s->user : NULL,
+		.confine = relay->config.confine && !FENCE_OFF("relay.wall.confine"),
 		.limits = s->limits,
 		.limit_count = s->limit_count,
+		.enter_fds =
+			(const int[]){ RELAY_FD_LIMIT, RELAY_FD_LIMIT + 1, RELAY_FD_LIMIT + 2 },
+		.enter_count = FENCE_OFF("relay.wall.limits") ? 0 : relay->config.limit_fds,
+		.filter = FENCE_OFF("relay.wall.seccomp") ? NULL : relay->config.seccomp,
+		.filter_len = relay->config.seccomp_len,
 	};
 
 	l.stdin_fd = s->child_fd[0] >= 0 ? s->child_fd[0] : relay->null_fd;
@@ -253,6 +270,7 @@ int start_run(struct exec *exec, const struct wire_exec_start *m, struct start_f
 
 	if (m->argv.count == 0 || m->argv.v[0][0] == 0)
 		return fail(f, WERR_INVALID, 0, "there is no command");
+	s.open_files = relay->config.open_files;
 	if (choose_user(&s, relay, m, f) < 0 || build_env(&s, exec, m, f) < 0 ||
 	    read_limits(&s, m, f) < 0)
 		return -1;

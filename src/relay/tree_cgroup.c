@@ -96,6 +96,20 @@ static int init(struct relay *relay, struct error *err)
 	return 0;
 }
 
+/* How often the place's own memory limit killed something; 0 without a limit. */
+static uint64_t place_oom_kills(void)
+{
+	char text[512];
+	ssize_t n = pread(RELAY_FD_OOM, text, sizeof(text) - 1, 0);
+	const char *line;
+
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	line = strstr(text, "oom_kill ");
+	return line ? strtoul(line + strlen("oom_kill "), NULL, 10) : 0;
+}
+
 static int start(struct exec *exec, struct launch *l)
 {
 	struct pool *pool = exec->relay->tree_state;
@@ -117,6 +131,7 @@ static int start(struct exec *exec, struct launch *l)
 	slot->next = NULL;
 	slot->killed_at = 0;
 	exec->tree.slot = slot;
+	exec->oom_kills = place_oom_kills();
 	return launch(l, exec->relay->launch_stack, slot->dir_fd, &exec->pid);
 }
 
@@ -250,6 +265,9 @@ static bool ran_out_of_memory(struct exec *exec)
 {
 	_cleanup_buf_ struct buf text = { 0 };
 	const char *line;
+
+	if (place_oom_kills() > exec->oom_kills)
+		return true;
 
 	/* Absent where v2 has no memory controller; the count is of this cgroup's whole life. */
 	if (!exec->tree.slot ||

@@ -132,8 +132,9 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	X(PLACE_ENDING, "ending")
 
 #define WIRE_PLACE_KINDS(X)                                                                        \
-	X(PLACE_LOCAL, "local") /* the host's own file tree */                                     \
-	X(PLACE_DIR, "dir")     /* one directory of the host */
+	X(PLACE_LOCAL, "local")   /* the host's own file tree */                                   \
+	X(PLACE_DIR, "dir")       /* one directory of the host */                                  \
+	X(PLACE_NATIVE, "native") /* a sandbox of its own: SANDBOX says which */
 
 #define WIRE_FILE_TYPES(X)                                                                         \
 	X(FILE_OTHER, "other")                                                                     \
@@ -343,7 +344,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(5, STR, boot_id, OPT, 64) \
 					F(6, STR, program_version, OPT, 64)
 #define WIRE_FIELDS_place_make(F)	F(1, STR, place_id, REQ, 64) \
-					F(2, U32, kind, REQ, 1) \
+					F(2, U32, kind, REQ, 2) \
 					F(3, B32, key, REQ_SECRET, 32) \
 					F(4, STR, root, OPT, PATH_BOUND) /* dir: absolute; empty: made inside */ \
 					F(5, STR, cwd, OPT, PATH_BOUND) /* default: the root */ \
@@ -354,16 +355,20 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(10, U64, ring_max, OPT, ANY64) \
 					F(11, U32, max_execs, OPT, 65536) \
 					F(12, U32, make_root, OPT, 1) /* create root, remove it at the end */ \
-					F(13, U32, confine, OPT, 1) /* no_new_privs, empty bounding set */
+					F(13, U32, confine, OPT, 1) /* no_new_privs, empty bounding set */ \
+					F(14, BYTES, sandbox, OPT, 24576) /* native: one SANDBOX frame */ \
+					F(15, STR, label, OPT, 512) /* the server's name for it; told in PLACE_STATE */
 #define WIRE_FIELDS_place_state(F)	F(1, STR, place_id, REQ, 64) \
 					F(2, U32, state, REQ, 2) \
 					F(3, STR, socket, OPT, PATH_BOUND) \
 					F(4, U32, pid, OPT, ANY32) \
 					F(5, U64, start_time, OPT, ANY64) /* clock ticks, /proc/PID/stat field 22 */ \
-					F(6, U32, kind, OPT, 1) \
+					F(6, U32, kind, OPT, 2) \
 					F(7, STR, root, OPT, PATH_BOUND) \
 					F(8, STR, cgroup, OPT, PATH_BOUND) \
-					F(9, STR, ended, OPT, 64) /* why it is dead */
+					F(9, STR, ended, OPT, 64) /* why it is dead */ \
+					F(10, U64, walls, OPT, ANY64) /* wire/walls.h: those that stand */ \
+					F(11, STR, label, OPT, 512)
 #define WIRE_FIELDS_place_list(F)
 #define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64)
 #define WIRE_FIELDS_keeper_status(F)
@@ -374,13 +379,36 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(5, STR, cgroup, OPT, PATH_BOUND) /* empty: none can be used */
 #define WIRE_FIELDS_keeper_shutdown(F)
 #define WIRE_FIELDS_recipe(F)		F(1, STR, place_id, REQ, 64) \
-					F(2, U32, kind, REQ, 1) \
+					F(2, U32, kind, REQ, 2) \
 					F(3, STR, root, OPT, PATH_BOUND) \
 					F(4, U32, made_root, OPT, 1) \
 					F(5, STR, cgroup, OPT, PATH_BOUND) \
 					F(6, STR, boot_id, REQ, 64) \
 					F(7, U64, absence_ms, REQ, ANY64) \
-					F(8, STR, tag, REQ, 32) /* argv[2] of the relay: this one and no other */
+					F(8, STR, tag, REQ, 32) /* argv[2] of the relay: this one and no other */ \
+					F(9, STR, label, OPT, 512) \
+					F(10, U32, range, OPT, ANY32) /* 1 + number of its uid range; 0: none */ \
+					F(11, STRV, limit_cgroups, OPT, 8) /* v1 cgroups that limit it */ \
+					F(12, STR, store, OPT, 64) /* where its files are, if they outlive it */ \
+					F(13, U64, walls, OPT, ANY64)
+/*
+ * A sandbox, as the server wants it. The keeper checks all of it again: paths against the lists it
+ * was started with, walls against what it could build.
+ */
+#define WIRE_FIELDS_sandbox(F)		F(1, STR, root, OPT, PATH_BOUND) /* an unpacked root; empty: the host's programs */ \
+					F(2, U32, tmpfs, OPT, 1) /* what is written goes to memory, not to disk */ \
+					F(3, U32, host_network, OPT, 1) \
+					F(4, U64, memory_bytes, OPT, ANY64) /* limits: 0 is none */ \
+					F(5, U32, pids, OPT, 4194304) \
+					F(6, U32, cpu_percent, OPT, 102400) /* of one processor */ \
+					F(7, U64, disk_bytes, OPT, ANY64) /* only with tmpfs */ \
+					F(8, U32, open_files, OPT, 1048576) \
+					F(9, STRV, mounts, OPT, 96) /* threes: "ro" or "rw", source, target */ \
+					F(10, STR, user, OPT, 32) /* "root", or the name of the one user */ \
+					F(11, BYTES, seccomp, OPT, 16384) /* a BPF program, for the payload */ \
+					F(12, U64, require, OPT, ANY64) /* walls without which it must not be made */ \
+					F(13, STR, store, OPT, 64) /* files are kept under this name */
+#define WIRE_FIELDS_store_remove(F)	F(1, STR, store, REQ, 64)
 
 #define WIRE_FIELDS_relay_config(F)	F(1, STR, place_id, REQ, 64) \
 					F(2, B32, key, REQ_SECRET, 32) \
@@ -393,7 +421,11 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(9, U64, ring_max, REQ, ANY64) \
 					F(10, U32, max_execs, REQ, 65536) \
 					F(11, U32, confine, OPT, 1) \
-					F(12, U32, has_cgroup, OPT, 1)
+					F(12, U32, has_cgroup, OPT, 1) \
+					F(13, BYTES, seccomp, OPT, 16384) /* for every exec; needs confine */ \
+					F(14, U32, open_files, OPT, 1048576) /* 0: as the relay has it */ \
+					F(15, U32, limit_fds, OPT, 3) /* how many RELAY_FD_LIMIT were given */ \
+					F(16, U64, walls, OPT, ANY64) /* told apart in errors: wire/walls.h */
 
 /* M(NAME, name, frame type): the sender and the answer in the comment. R relay, S server, K keeper. */
 #define WIRE_MESSAGES(M) \
@@ -443,6 +475,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(KEEPER_STATUS, keeper_status, 0x66)	/* S to K: KEEPER_STATE */ \
 	M(KEEPER_STATE, keeper_state, 0x67)	/* K */ \
 	M(KEEPER_SHUTDOWN, keeper_shutdown, 0x68) /* S to K: DONE, or busy while it has places */ \
+	M(STORE_REMOVE, store_remove, 0x69)	/* S to K: DONE when no file is left; busy while a place uses it */ \
+	M(SANDBOX, sandbox, 0x6a)		/* inside PLACE_MAKE */ \
 	M(RECIPE, recipe, 0x70)			/* no traffic: the keeper's file */ \
 	M(RELAY_CONFIG, relay_config, 0x71)	/* keeper to relay, in the start pipe: wire/place.h */
 /* clang-format on */

@@ -23,7 +23,15 @@
  * running exec in it (e1, e2, ..) and is itself in none of those.
  */
 #define RELAY_FD_CGROUP 7
-#define RELAY_FD_END 8
+/*
+ * With limit_fds: where a process writes "0" to enter a cgroup v1 that limits it. Opened by
+ * somebody who may, so that an exec, which may not, can.
+ */
+#define RELAY_FD_LIMIT 8
+#define RELAY_LIMITS_MAX 3
+/* With a memory limit: the file with the line "oom_kill N", to be read again and again. */
+#define RELAY_FD_OOM (RELAY_FD_LIMIT + RELAY_LIMITS_MAX)
+#define RELAY_FD_END (RELAY_FD_OOM + 1)
 
 /* Set in the environment of every exec, for finding strays where no cgroup holds them. */
 #define RELAY_MARK_PLACE "BERTH_PLACE_ID"
@@ -50,6 +58,10 @@
 #define PLACE_SOCKET_NAME "s"
 #define PLACE_SPOOL_NAME "spool"
 #define KEEPER_SOCKET_NAME "keeper.sock"
+/* Files that outlive a relay: STORES_NAME/<store>/, with the server's name for them in a file. */
+#define STORES_NAME "stores"
+#define STORE_LABEL_NAME "label"
+#define STORE_LABEL_MAX 512
 
 #define PLACE_ABSENCE_MIN_MS 1000ull
 #define PLACE_ABSENCE_MAX_MS (7ull * 24 * 3600 * 1000)

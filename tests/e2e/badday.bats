@@ -10,12 +10,12 @@ small_disk() {
 @test "a command that fills the disk waits for room, and the database keeps what it needs to say so" {
 	small_disk
 	serve
-	id=$(berth run --detach -- sh -c 'head -c 30000000 /dev/zero; echo end')
+	id=$(berth run --env Local --detach -- sh -c 'head -c 30000000 /dev/zero; echo end')
 	wait_for 20 grep -q 'output waits.*disk' "$T/serve.log"
 	run_is "$id" running
 	exits 1 berth doctor >out
 	has "$(cat out)" '^bad +disk'
-	in_background "$BERTH" run -q -- echo next in line >next
+	in_background "$BERTH" run --env Local -q -- echo next in line >next
 	next=$!
 	berth runs >/dev/null
 	berth audit
@@ -30,14 +30,14 @@ small_disk() {
 @test "a command that waits for room on a full disk can be cancelled" {
 	small_disk
 	serve
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; cat /dev/zero')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; cat /dev/zero')
 	wait_for 20 grep -q 'output waits.*disk' "$T/serve.log"
 	berth cancel "$id"
 	wait_for 20 run_is "$id" cancelled
 	gone "$(cat pid)"
 	same "$(grep -c 'output waits' "$T/serve.log")" 1
 	find "$BERTH_DATA/logs" -name '*.data' -size +1M -delete
-	berth run -q -- echo room again
+	berth run --env Local -q -- echo room again
 	berth audit
 }
 
@@ -63,7 +63,7 @@ small_disk() {
 	grep -v ' ' acknowledged | sort | comm -23 - found >lost
 	same "$(cat lost)" ""
 	same "$(berth lease show "$lease" --json | jq -r .status)" active
-	berth run -q -- echo again
+	berth run --env Local -q -- echo again
 	berth audit
 }
 
@@ -86,7 +86,7 @@ P
 
 @test "a database locked by somebody else: 503, readers go on, and so do writers afterwards" {
 	serve
-	berth run -q -- true
+	berth run --env Local -q -- true
 	coproc LOCKER { sqlite3 "$BERTH_DATA/berth.db"; }
 	locker=$LOCKER_PID
 	echo "$locker" >>"$T/pids"
@@ -102,14 +102,14 @@ P
 	wait_for 10 gone "$locker"
 	call POST /api/companies '{"name":"after"}'
 	answered 201
-	exits 0 berth run -q -- true
+	exits 0 berth run --env Local -q -- true
 	call GET /api/companies
 	same "$(jq -r 'map(.name) | sort | join(" ")' <<<"$body")" "after default"
 }
 
 @test "a corrupted database: the message names the file and the way out, and the file stays as it is" {
 	serve
-	berth run -q -- true
+	berth run --env Local -q -- true
 	berth backup copy.db >/dev/null
 	end $server
 	for damage in header middle short; do
@@ -160,7 +160,7 @@ lease_is() { same "$(berth lease show "$1" --json | jq -r .status)" "$2"; }
 		[ "$(drift)" -gt $((jump * 1000 - 5000)) ]
 		[ "$(drift)" -lt $((jump * 1000 + 5000)) ]
 		lease_is "$short" active
-		berth run -q --timeout 1m -- true
+		berth run --env Local -q --timeout 1m -- true
 		has "$(healthy | jq -r '.warnings[]')" 'clock'
 		berth doctor >out
 		has "$(cat out)" "^note +clock .*jumped by ${jump%3600}3(599|600|601) s" ||
@@ -175,13 +175,13 @@ lease_is() { same "$(berth lease show "$1" --json | jq -r .status)" "$2"; }
 @test "2,000 idle connections: requests are answered, and a connection costs little" {
 	[ "$(ulimit -Hn)" -ge 6000 ] || skip "the limit of open files is $(ulimit -Hn)"
 	serve --listen 127.0.0.1:0
-	berth run -q -- true
+	berth run --env Local -q -- true
 	before=$(rss $server)
 	in_background python3 "$BATS_TEST_DIRNAME/idle.py" "$(tcp_port)" 2000 "$T/ready"
 	holder=$!
 	wait_for 40 test -s "$T/ready"
 	[ "$(healthy | jq .connections)" -ge 2000 ]
-	berth run -q -- echo still here >out
+	berth run --env Local -q -- echo still here >out
 	same "$(cat out)" "still here"
 	each=$((($(rss $server) - before) / 2000))
 	echo "$each kB a connection"

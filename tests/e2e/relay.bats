@@ -26,7 +26,7 @@ start_counters() {
 	: >runs
 	: >execs
 	for ((i = 0; i < EACH; i++)); do
-		berth run --detach -- sh -c "$COUNTER" sh "$PWD/starts.r$i" "$PWD/go" $((i % 7)) >>runs
+		berth run --env Local --detach -- sh -c "$COUNTER" sh "$PWD/starts.r$i" "$PWD/go" $((i % 7)) >>runs
 		berth exec --detach "$lease" -- sh -c "$COUNTER" sh "$PWD/starts.e$i" "$PWD/go" $((i % 5)) >>execs
 	done
 	wait_for 20 started $((2 * EACH))
@@ -107,10 +107,10 @@ no_relays() { same "$(relays)" ""; }
 
 @test "a relay killed: its run ends lease_lost, its processes are gone, others go on" {
 	serve
-	other=$(berth run --detach -- sh -c 'echo $$ >other; while [ ! -e go ]; do sleep 0.05; done')
+	other=$(berth run --env Local --detach -- sh -c 'echo $$ >other; while [ ! -e go ]; do sleep 0.05; done')
 	wait_for 10 test -s other
 	relays >before
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; (setsid sh -c "echo \$\$ >deep; sleep 300" &); sleep 300')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; (setsid sh -c "echo \$\$ >deep; sleep 300" &); sleep 300')
 	wait_for 10 test -s deep
 	wait_for 10 run_is "$id" running
 	relay=$(relays | grep -vFf before | cut -d' ' -f1)
@@ -124,12 +124,12 @@ no_relays() { same "$(relays)" ""; }
 	wait_for 10 run_is "$other" succeeded
 	wait_for 10 no_relays
 	wait_for 10 berth audit
-	berth run -q -- true
+	berth run --env Local -q -- true
 }
 
 @test "a relay killed while there is no server: the run is lost, and tried once more" {
 	serve
-	id=$(berth run --detach -- sh -c 'echo $$ >>pids; while [ ! -e go ]; do sleep 0.05; done')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >>pids; while [ ! -e go ]; do sleep 0.05; done')
 	wait_for 10 test -s pids
 	wait_for 10 run_is "$id" running
 	end $server KILL
@@ -173,14 +173,14 @@ written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -g
 
 @test "the keeper killed: what runs goes on, and a new keeper adopts it" {
 	serve
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; echo done')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; echo done')
 	wait_for 10 test -s pid
 	wait_for 10 run_is "$id" running
 	old=$(keeper)
 	relays >before
 	end "$old" KILL
 	alive "$(cat pid)"
-	same "$(berth run -q -- echo next)" next
+	same "$(berth run --env Local -q -- echo next)" next
 	fails same "$(keeper)" "$old"
 	relays | grep -qFf before
 	alive "$(cat pid)"
@@ -194,7 +194,7 @@ written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -g
 
 @test "server and keeper killed together: the next server finds all of it" {
 	serve
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; echo done')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; echo done')
 	wait_for 10 test -s pid
 	end $server KILL
 	end "$(keeper)" KILL
@@ -212,7 +212,7 @@ written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -g
 	berth env add box --provider fake >/dev/null
 	read -r lease _ < <(berth lease acquire -q box)
 	berth exec --detach "$lease" -- sh -c "echo \$\$ >'$PWD/held'; (setsid sleep 300 & echo \$! >'$PWD/deep'); sleep 300"
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; sleep 300')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; sleep 300')
 	wait_for 10 test -s pid
 	wait_for 10 test -s held
 	wait_for 10 run_is "$id" running
@@ -245,7 +245,7 @@ written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -g
 	wait_for 10 test -s killed.deep
 	call POST "/api/execs/$id/signal" '{"signal":"KILL","target":"tree"}'
 	for part in pid deep deeper; do wait_for 10 gone "$(cat killed.$part)"; done
-	run=$(berth run --detach -- sh -c "$tree" sh "$PWD/run")
+	run=$(berth run --env Local --detach -- sh -c "$tree" sh "$PWD/run")
 	wait_for 10 test -s run.deep
 	wait_for 10 run_is "$run" running
 	berth cancel "$run"
@@ -267,14 +267,14 @@ written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -g
 		whole=$BERTH
 		BERTH=$T/part/berth
 		serve
-		exits 125 berth run -q -- true 2>err
+		exits 125 berth run --env Local -q -- true 2>err
 		has "$(cat err)" "keeper|$missing"
 		exits 1 berth doctor >out
 		has "$(cat out)" "^bad +${missing#berth-} .*part/$missing"
 		has "$(cat out)" "install $missing"
 		# It is missed when it is needed, so putting it there is all there is to do.
 		cp "${whole%/*}/$missing" "$T/part"
-		berth run -q -- true
+		berth run --env Local -q -- true
 		berth doctor >out
 		has "$(cat out)" "^ok +${missing#berth-} "
 		berth audit

@@ -1,12 +1,12 @@
 load lib
 
 @test "a run needs no set-up: a server starts by itself, the timeline comes last" {
-	berth run -- echo hello >out 2>err
+	berth run --env Local -- echo hello >out 2>err
 	same "$(cat out)" hello
 	has "$(head -1 err)" "^berth: starting a server on $BERTH_DATA$"
 	has "$(tail -1 err)" '^berth: acquired [0-9.]+ m?s · ran [0-9.]+ m?s · released [0-9.]+ m?s · run [0-9a-f-]{36} succeeded$'
 	alive "$(holder)"
-	berth run -q -- echo again >out 2>err
+	berth run --env Local -q -- echo again >out 2>err
 	same "$(cat out)" again
 	same "$(cat err)" ""
 }
@@ -14,50 +14,50 @@ load lib
 @test "output arrives byte by byte as it was written, each stream on its own" {
 	head -c 700001 /dev/urandom >noise
 	printf 'a\0b\377\376\r\n\303' >odd
-	berth run -q -- cat "$PWD/noise" >got
+	berth run --env Local -q -- cat "$PWD/noise" >got
 	cmp noise got
-	berth run -q -- cat odd >got
+	berth run --env Local -q -- cat odd >got
 	cmp odd got
-	berth run -q -- sh -c 'cat noise >&2; cat odd' >got 2>got.err
+	berth run --env Local -q -- sh -c 'cat noise >&2; cat odd' >got 2>got.err
 	cmp odd got
 	cmp noise got.err
-	berth run -q -- true >got
+	berth run --env Local -q -- true >got
 	same "$(wc -c <got)" 0
 }
 
 @test "the exit code is the command's own, or says how it ended" {
 	serve
 	: >data.txt
-	exits 0 berth run -q -- true
-	exits 3 berth run -q -- sh -c 'exit 3'
-	exits 255 berth run -q -- sh -c 'exit 255'
-	exits 137 berth run -q -- sh -c 'kill -KILL $$'
-	exits 143 berth run -q -- sh -c 'kill -TERM $$'
-	exits 124 berth run -q --timeout 300ms -- sleep 300
-	exits 127 berth run -q -- no-such-program-anywhere 2>err
+	exits 0 berth run --env Local -q -- true
+	exits 3 berth run --env Local -q -- sh -c 'exit 3'
+	exits 255 berth run --env Local -q -- sh -c 'exit 255'
+	exits 137 berth run --env Local -q -- sh -c 'kill -KILL $$'
+	exits 143 berth run --env Local -q -- sh -c 'kill -TERM $$'
+	exits 124 berth run --env Local -q --timeout 300ms -- sleep 300
+	exits 127 berth run --env Local -q -- no-such-program-anywhere 2>err
 	has "$(cat err)" 'no-such-program-anywhere'
-	exits 126 berth run -q -- ./data.txt 2>err
+	exits 126 berth run --env Local -q -- ./data.txt 2>err
 	has "$(cat err)" 'data.txt'
 	exits 125 berth run -q --env nowhere -- true 2>err
 	has "$(cat err)" 'no environment "nowhere"'
-	exits 125 berth run -q --cwd /does/not/exist -- true
-	exits 125 berth run --no-such-flag -- true
-	exits 125 berth run
-	exits 125 berth run -q --url http://127.0.0.1:1 -- true
+	exits 125 berth run --env Local -q --cwd /does/not/exist -- true
+	exits 125 berth run --env Local --no-such-flag -- true
+	exits 125 berth run --env Local
+	exits 125 berth run --env Local -q --url http://127.0.0.1:1 -- true
 }
 
 @test "flags end where the command begins" {
 	serve
-	same "$(berth run -q echo -n --json -x)" "--json -x"
-	same "$(berth run -q -- printf '%s|' '' 'a b' '$HOME' '*')" '|a b|$HOME|*|'
+	same "$(berth run --env Local -q echo -n --json -x)" "--json -x"
+	same "$(berth run --env Local -q -- printf '%s|' '' 'a b' '$HOME' '*')" '|a b|$HOME|*|'
 }
 
 @test "a run stands in the caller's directory, with a minimal environment and what -e adds" {
 	serve
 	mkdir sub
-	same "$(berth run -q -- pwd)" "$PWD"
-	same "$(berth run -q --cwd sub -- pwd)" "$PWD/sub"
-	CANARY=from-the-host berth run -q -e ONE=1 -e 'TWO=a=b c' -- env >got
+	same "$(berth run --env Local -q -- pwd)" "$PWD"
+	same "$(berth run --env Local -q --cwd sub -- pwd)" "$PWD/sub"
+	CANARY=from-the-host berth run --env Local -q -e ONE=1 -e 'TWO=a=b c' -- env >got
 	has "$(cat got)" '^ONE=1$'
 	has "$(cat got)" '^TWO=a=b c$'
 	has "$(cat got)" '^BERTH_RUN_ID=[0-9a-f-]{36}$'
@@ -65,24 +65,24 @@ load lib
 	fails grep from-the-host got
 	fails grep ^BERTH_DATA got
 	# A name alone takes the value it has here; one that has none is a mistake.
-	same "$(CANARY=mine berth run -q -e CANARY -- printenv CANARY)" mine
-	exits 125 berth run -q -e NOT_SET_ANYWHERE -- true
-	exits 125 berth run -q -e =x -- true
+	same "$(CANARY=mine berth run --env Local -q -e CANARY -- printenv CANARY)" mine
+	exits 125 berth run --env Local -q -e NOT_SET_ANYWHERE -- true
+	exits 125 berth run --env Local -q -e =x -- true
 }
 
 @test "-i sends standard input, byte by byte, up to a mebibyte; without it there is none" {
 	serve
 	head -c 1048576 /dev/urandom >noise
-	berth run -q -i -- cat <noise >got
+	berth run --env Local -q -i -- cat <noise >got
 	cmp noise got
-	same "$(echo unread | berth run -q -- cat)" ""
+	same "$(echo unread | berth run --env Local -q -- cat)" ""
 	printf x >>noise
-	exits 125 berth run -q -i -- cat <noise 2>err >got
+	exits 125 berth run --env Local -q -i -- cat <noise 2>err >got
 	has "$(cat err)" 'standard input'
 }
 
 @test "--json gives the log's events, then the run" {
-	berth run -q --json -- sh -c 'printf out; printf err >&2; exit 7' >got 2>err || same $? 7
+	berth run --env Local -q --json -- sh -c 'printf out; printf err >&2; exit 7' >got 2>err || same $? 7
 	same "$(cat err)" ""
 	same "$(jq -sr 'map(select(.type == "stdout").data) | join("")' got)" out
 	same "$(jq -sr 'map(select(.type == "stderr").data) | join("")' got)" err
@@ -92,7 +92,7 @@ load lib
 
 @test "--detach returns at once; logs shows what there is, logs -f all of it" {
 	serve
-	id=$(berth run --detach -- sh -c 'echo one; while [ ! -e go ]; do sleep 0.05; done; echo two')
+	id=$(berth run --env Local --detach -- sh -c 'echo one; while [ ! -e go ]; do sleep 0.05; done; echo two')
 	has "$id" '^[0-9a-f-]{36}$'
 	wait_for 10 sh -c "'$BERTH' logs $id | grep -q one"
 	same "$(berth logs "$id")" one
@@ -110,7 +110,7 @@ load lib
 
 @test "a timeout ends what the command left behind too, however it hid" {
 	serve
-	exits 124 berth run -q --json --timeout 1s -- sh -c '
+	exits 124 berth run --env Local -q --json --timeout 1s -- sh -c '
 		(setsid sh -c "echo \$\$ >hidden; (setsid sleep 300 & echo \$! >deeper); sleep 300" &)
 		sleep 300' >got
 	wait_for 5 test -s deeper
@@ -122,13 +122,13 @@ load lib
 
 @test "what a command leaves behind ends with it" {
 	serve
-	berth run -q -- sh -c 'setsid sleep 300 >/dev/null 2>&1 & echo $! >left'
+	berth run --env Local -q -- sh -c 'setsid sleep 300 >/dev/null 2>&1 & echo $! >left'
 	wait_for 10 gone "$(cat left)"
 }
 
 @test "Ctrl-C interrupts the command, which ends as it wants to" {
 	serve
-	in_background "$BERTH" run --json -- sh -c 'echo $$ >pid; sleep 300' >got 2>err
+	in_background "$BERTH" run --env Local --json -- sh -c 'echo $$ >pid; sleep 300' >got 2>err
 	cli=$!
 	wait_for 10 test -s pid
 	wait_for 10 run_is "$(berth runs --json | jq -r '.items[0].id')" running
@@ -137,7 +137,7 @@ load lib
 	has "$(cat err)" '^berth: interrupted run'
 	wait_for 10 gone "$(cat pid)"
 	tail -1 got | jq -e '.status == "failed" and .signal == "SIGINT"'
-	in_background "$BERTH" run -- sh -c 'trap "echo bye; exit 6" INT; echo $$ >pid2; while :; do sleep 0.05; done' >got 2>err
+	in_background "$BERTH" run --env Local -- sh -c 'trap "echo bye; exit 6" INT; echo $$ >pid2; while :; do sleep 0.05; done' >got 2>err
 	cli=$!
 	wait_for 10 test -s pid2
 	wait_for 10 run_is "$(berth runs --json | jq -r '.items[0].id')" running
@@ -149,7 +149,7 @@ load lib
 @test "a second Ctrl-C ends the run, a third does not wait for that; berth cancel ends it as well" {
 	serve
 	stubborn='trap "" INT TERM; echo $$ >pid; while :; do sleep 0.1; done'
-	in_background "$BERTH" run --json -- sh -c "$stubborn" >got 2>err
+	in_background "$BERTH" run --env Local --json -- sh -c "$stubborn" >got 2>err
 	cli=$!
 	wait_for 10 test -s pid
 	kill -INT $cli
@@ -161,7 +161,7 @@ load lib
 	same "$(tail -1 got | jq -r .status)" cancelled
 	wait_for 10 gone "$(cat pid)"
 	rm pid
-	in_background "$BERTH" run -- sh -c "$stubborn" 2>err
+	in_background "$BERTH" run --env Local -- sh -c "$stubborn" 2>err
 	cli=$!
 	wait_for 10 test -s pid
 	kill -INT $cli
@@ -181,7 +181,7 @@ load lib
 	for signal in KILL TERM; do
 		rm -f go pids
 		serve
-		in_background "$BERTH" run --json -- sh -c 'echo $$ >>pids; echo before; echo err >&2
+		in_background "$BERTH" run --env Local --json -- sh -c 'echo $$ >>pids; echo before; echo err >&2
 			while [ ! -e go ]; do sleep 0.05; done; echo after; exit 5' >got 2>err
 		cli=$!
 		wait_for 10 grep -q before got
@@ -204,7 +204,7 @@ load lib
 
 @test "a run that ends while there is no server ends as it did" {
 	serve
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; seq 20000; exit 7')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; seq 20000; exit 7')
 	wait_for 10 test -s pid
 	end $server KILL
 	: >go
@@ -218,7 +218,7 @@ load lib
 
 @test "Ctrl-C while there is no server leaves the run behind and says so" {
 	serve
-	in_background "$BERTH" run -- sh -c 'echo $$ >pid; sleep 300' 2>err
+	in_background "$BERTH" run --env Local -- sh -c 'echo $$ >pid; sleep 300' 2>err
 	cli=$!
 	wait_for 10 test -s pid
 	kill -STOP $cli
@@ -257,9 +257,9 @@ load lib
 }
 
 @test "two first runs at once share one server and one company" {
-	in_background "$BERTH" run -- echo one >one 2>one.err
+	in_background "$BERTH" run --env Local -- echo one >one 2>one.err
 	first=$!
-	in_background "$BERTH" run -- echo two >two 2>two.err
+	in_background "$BERTH" run --env Local -- echo two >two 2>two.err
 	second=$!
 	exits 0 wait $first
 	exits 0 wait $second
@@ -273,21 +273,21 @@ load lib
 	in_background "$BERTH" serve --idle-exit --idle-after 1s >"$T/serve.log" 2>&1
 	server=$!
 	wait_for 10 healthy
-	id=$(berth run --detach -- sh -c 'while [ ! -e go ]; do sleep 0.1; done')
+	id=$(berth run --env Local --detach -- sh -c 'while [ ! -e go ]; do sleep 0.1; done')
 	# Twice the idle time without a request, seen on the server's own clock.
 	start=$SECONDS
 	while [ $((SECONDS - start)) -lt 3 ]; do alive $server; read -rt 0.2 <> <(:) || true; done
 	: >go
 	exits 0 wait $server
 	has "$(cat "$T/serve.log")" 'nothing to do for 1 s'
-	berth run -q -- true
+	berth run --env Local -q -- true
 	run_is "$id" succeeded
 }
 
 @test "values of -e are in no list, log, activity, server log or command line but the command's own" {
 	serve -v # before the variable is there
 	export TOKEN=canary-$RANDOM$RANDOM
-	in_background "$BERTH" run -e TOKEN -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done' >said 2>&1
+	in_background "$BERTH" run --env Local -e TOKEN -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done' >said 2>&1
 	cli=$!
 	wait_for 10 test -s pid
 	# The variable reached the command ...

@@ -17,7 +17,7 @@ mode() { stat -c %a "$1"; }
 	mkdir -m 755 "$BERTH_DATA"
 	umask 000
 	serve
-	berth run -q -- echo x
+	berth run --env Local -q -- echo x
 	same "$(mode "$BERTH_DATA")" 700
 	same "$(mode "$BERTH_DATA/berth.sock")" 600
 	same "$(mode "$BERTH_DATA/berth.db")" 600
@@ -26,7 +26,7 @@ mode() { stat -c %a "$1"; }
 
 @test "a data directory whose path is too long for a socket works all the same" {
 	export BERTH_DATA=$T/$(printf 'long%.0s' {1..40})/data
-	berth run -q -- echo x >out
+	berth run --env Local -q -- echo x >out
 	same "$(cat out)" x
 	end "$(holder)"
 }
@@ -46,14 +46,14 @@ mode() { stat -c %a "$1"; }
 	has "$(cat err)" 'newer'
 	same "$(sha256sum <"$BERTH_DATA/berth.db")" "$sum"
 	# The command line passes on what the server said.
-	exits 125 berth run -- true 2>err
+	exits 125 berth run --env Local -- true 2>err
 	has "$(cat err)" 'newer'
 }
 
 @test "a backup taken while the server works restores into an empty directory" {
 	serve --allow-fake
 	berth env add box --provider fake >/dev/null
-	id=$(berth run --detach -- echo x)
+	id=$(berth run --env Local --detach -- echo x)
 	wait_for 10 run_is "$id" succeeded
 	same "$(berth backup copy.db)" "$T/work/copy.db"
 	same "$(mode copy.db)" 600
@@ -75,10 +75,10 @@ mode() { stat -c %a "$1"; }
 @test "prune drops finished history and its logs, and nothing that goes on" {
 	serve --allow-fake
 	berth env add box --provider fake >/dev/null
-	old=$(berth run --detach -- echo x)
+	old=$(berth run --env Local --detach -- echo x)
 	wait_for 10 run_is "$old" succeeded
 	wait_for 10 run_field "$old" '.timings.totalMs'
-	going=$(berth run --detach -- sleep 300)
+	going=$(berth run --env Local --detach -- sleep 300)
 	wait_for 10 run_is "$going" running
 	read -r lease _ < <(berth lease acquire -q box)
 	berth prune | grep -q "^pruned 0 runs, 0 leases, "
@@ -95,7 +95,7 @@ mode() { stat -c %a "$1"; }
 
 @test "SIGTERM stops cleanly: socket gone, exit 0, and what runs goes on" {
 	serve
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; sleep 300')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; sleep 300')
 	wait_for 10 test -s pid
 	kill -TERM $server
 	exits 0 wait $server
@@ -114,7 +114,7 @@ mode() { stat -c %a "$1"; }
 
 @test "--drain lets runs finish and takes no new ones" {
 	serve --drain
-	id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; echo finished')
+	id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; echo finished')
 	wait_for 10 test -s pid
 	kill -TERM $server
 	wait_for 10 test ! -e "$BERTH_DATA/berth.sock"
@@ -130,7 +130,7 @@ mode() { stat -c %a "$1"; }
 @test "--listen on port 0 picks a port and says which; a taken one is a clear error" {
 	serve --listen 127.0.0.1:0
 	port=$(tcp_port)
-	berth run -q --url "http://127.0.0.1:$port" -- echo over tcp >out
+	berth run --env Local -q --url "http://127.0.0.1:$port" -- echo over tcp >out
 	same "$(cat out)" "over tcp"
 	BERTH_URL=http://localhost:$port berth runs >/dev/null
 	exits 1 berth serve --data "$T/other" --listen "127.0.0.1:$port" 2>err

@@ -2,13 +2,14 @@
 
 #define FAKE_REUSE "{\"provider\":\"fake\",\"image\":\"ubuntu:24.04\",\"reuseLease\":true}"
 
-static void SPR_1_the_only_built_in_provider_is_fake(void **state)
+static void SPR_1_fake_is_built_in_and_beside_it_only_native(void **state)
 {
 	const struct provider *const *list = provider_list();
 
 	(void)state;
 	assert_string_equal(list[0]->key, "fake");
-	assert_null(list[1]);
+	assert_string_equal(list[1]->key, "native");
+	assert_null(list[2]);
 	assert_string_equal(provider_find("fake")->key, "fake");
 	assert_null(provider_find("fake-plugin"));
 	assert_null(provider_find(NULL));
@@ -252,7 +253,7 @@ static void a_provider_has_a_directory_of_its_own(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(SPR_1_the_only_built_in_provider_is_fake),
+		cmocka_unit_test(SPR_1_fake_is_built_in_and_beside_it_only_native),
 		places_test(a_provider_has_a_directory_of_its_own),
 		places_test(SPR_2_validating_a_fake_config_repeats_it),
 		places_test(SPR_3_a_provider_that_is_not_built_in_is_named),

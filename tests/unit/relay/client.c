@@ -134,7 +134,7 @@ static void cgroup_discard(const struct rig *rig)
 static int relay_child(const struct rig *rig, const int *fds, size_t count)
 {
 	const char *program = relay_program();
-	int moved[8];
+	int moved[16];
 
 	for (size_t i = 0; i < count; i++)
 		moved[i] = fds[i] >= 0 ? fcntl(fds[i], F_DUPFD, 100) : -1;
@@ -188,6 +188,8 @@ void rig_start(struct rig *rig, const struct rig_options *options)
 	int fds[RELAY_FD_END - RELAY_FD_LISTEN], pair[2];
 	struct pollfd ready = { .events = POLLIN };
 
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		fds[i] = -1;
 	memset(rig, 0, sizeof(*rig));
 	snprintf(rig->dir, sizeof(rig->dir), "/tmp/berth-rig-XXXXXX");
 	if (!mkdtemp(rig->dir))

@@ -1,0 +1,185 @@
+/*
+ * Durable acquire, `true` and release of a native place over HTTP, one after another, against
+ * bubblewrap running `true` behind all its namespaces. The same with other configs is printed
+ * first, and how long it takes from acquire to the first byte of output against bare posix_spawn;
+ * the last line is the default config.
+ */
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "native.h"
+
+#define CYCLES 25
+#define FEW_ROUNDS 5
+
+extern char **environ;
+
+struct state {
+	struct client client;
+	const char *socket;
+	char environment_id[40];
+};
+
+static double ours(struct bench *b, void *arg)
+{
+	struct state *s = arg;
+	double begin = bench_now();
+	char lease[40];
+
+	(void)b;
+	for (int i = 0; i < CYCLES; i++) {
+		native_acquire(&s->client, s->environment_id, lease);
+		native_exec(&s->client, lease, "[\"true\"]");
+		client_release(&s->client, lease);
+	}
+	return bench_now() - begin;
+}
+
+static double bwrap(struct bench *b, void *arg)
+{
+	char *argv[] = { "bwrap", "--unshare-all", "--ro-bind", "/",    "/", "--proc",
+			 "/proc", "--dev",         "/dev",      "true", NULL };
+	double begin = bench_now();
+	int status;
+
+	(void)b;
+	(void)arg;
+	for (int i = 0; i < CYCLES; i++) {
+		pid_t pid;
+
+		if (posix_spawnp(&pid, "bwrap", NULL, NULL, argv, environ) != 0 ||
+		    waitpid(pid, &status, 0) < 0 || status != 0)
+			bench_fail("bwrap does not work here");
+	}
+	return bench_now() - begin;
+}
+
+/* Until the first byte of the body that is 'x', as the command prints it. */
+static double first_byte(struct state *s)
+{
+	struct client c;
+	char lease[40], body[] = "{\"command\":[\"echo\",\"x\"]}", buffer[4096];
+	double begin = bench_now(), seconds;
+	char *start;
+	size_t len = 0;
+	ssize_t n;
+
+	native_acquire(&s->client, s->environment_id, lease);
+	client_open(&c, s->socket);
+	dprintf(c.fd,
+		"POST /api/environment-leases/%s/exec HTTP/1.1\r\nHost: localhost\r\n"
+		"Accept: application/octet-stream\r\nContent-Type: application/json\r\n"
+		"Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+		lease, strlen(body), body);
+	do {
+		n = read(c.fd, buffer + len, sizeof(buffer) - 1 - len);
+		if (n <= 0)
+			bench_fail("no output came");
+		len += (size_t)n;
+		buffer[len] = 0;
+		start = strstr(buffer, "\r\n\r\n");
+	} while (!start || !strchr(start, 'x'));
+	seconds = bench_now() - begin;
+	while (read(c.fd, buffer, sizeof(buffer)) > 0)
+		;
+	client_close(&c);
+	client_release(&s->client, lease);
+	return seconds;
+}
+
+static double ours_first(struct bench *b, void *arg)
+{
+	double seconds = 0;
+
+	(void)b;
+	for (int i = 0; i < CYCLES; i++)
+		seconds += first_byte(arg);
+	return seconds;
+}
+
+static double peer_first(struct bench *b, void *arg)
+{
+	char *argv[] = { "echo", "x", NULL };
+	double seconds = 0;
+
+	(void)b;
+	(void)arg;
+	for (int i = 0; i < CYCLES; i++) {
+		posix_spawn_file_actions_t actions;
+		double begin = bench_now();
+		int pipes[2];
+		pid_t pid;
+		char byte;
+
+		if (pipe2(pipes, O_CLOEXEC) < 0)
+			bench_fail("pipe");
+		posix_spawn_file_actions_init(&actions);
+		posix_spawn_file_actions_adddup2(&actions, pipes[1], 1);
+		if (posix_spawnp(&pid, "echo", &actions, NULL, argv, environ) != 0 ||
+		    read(pipes[0], &byte, 1) != 1)
+			bench_fail("cannot start echo");
+		seconds += bench_now() - begin;
+		posix_spawn_file_actions_destroy(&actions);
+		close(pipes[0]);
+		close(pipes[1]);
+		waitpid(pid, NULL, 0);
+	}
+	return seconds;
+}
+
+static const struct {
+	const char *name, *config;
+} VARIANTS[] = {
+	{ "pool off", "{\"provider\":\"native\",\"warmPool\":{\"size\":0}}" },
+	{ "pool of 8", "{\"provider\":\"native\",\"warmPool\":{\"size\":8}}" },
+	{ "tmpfs", "{\"provider\":\"native\",\"writable\":\"tmpfs\"}" },
+	{ "limits on, pool off", "{\"provider\":\"native\",\"warmPool\":{\"size\":0},\"limits\":{"
+				 "\"memoryMb\":256,\"pids\":256}}" },
+	{ "limits on, pool of 8", "{\"provider\":\"native\",\"warmPool\":{\"size\":8},\"limits\":{"
+				  "\"memoryMb\":256,\"pids\":256}}" },
+};
+
+int main(int argc, char **argv)
+{
+	static struct state s;
+	struct bench b;
+	char company[40], standard[40];
+	double ratio, variant, first;
+	int rounds;
+
+	bench_begin(&b, argc, argv);
+	native_print_attach_cost();
+	bench_server_start(&b);
+	client_open(&s.client, b.socket);
+	s.socket = b.socket;
+	native_company(&s.client, company);
+	if (!native_environment(&s.client, company, "default", "{\"provider\":\"native\"}",
+				standard))
+		bench_fail("no native places");
+	rounds = b.rounds;
+	b.rounds = rounds < FEW_ROUNDS ? rounds : FEW_ROUNDS;
+	for (size_t i = 0; i < sizeof(VARIANTS) / sizeof(VARIANTS[0]); i++) {
+		if (!native_environment(&s.client, company, VARIANTS[i].name, VARIANTS[i].config,
+					s.environment_id))
+			continue;
+		printf("%s:\n", VARIANTS[i].name);
+		variant = bench_compare(&b, ours, bwrap, &s);
+		printf("%s, against bwrap: %.2f\n", VARIANTS[i].name, variant);
+	}
+	memcpy(s.environment_id, standard, sizeof(standard));
+	printf("acquire to first byte:\n");
+	first = bench_compare(&b, ours_first, peer_first, &s);
+	printf("acquire to first byte, against posix_spawn: %.2f\n", first);
+	b.rounds = rounds;
+	printf("default:\n");
+	ratio = bench_compare(&b, ours, bwrap, &s);
+	client_close(&s.client);
+	bench_end(&b);
+	bench_print("lease-cycle-native", ratio);
+	return 0;
+}

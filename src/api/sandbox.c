@@ -1,0 +1,118 @@
+/*
+ * The company's Sandbox environment: where `berth run` goes when nothing else is said. It is made
+ * when it is first asked for, and only after a native place has been built here and has held.
+ */
+#include "api/resource.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+#define NAME "Sandbox"
+
+/* The same for a company every time, so that two who ask at once make one. */
+static void sandbox_id(const char *company_id, char out[ID_SIZE])
+{
+	_cleanup_free_ char *text = xasprintf("sandbox of company %s", company_id);
+	char hash[SHA256_HEX_SIZE];
+
+	sha256_hex(text, strlen(text), hash);
+	snprintf(out, ID_SIZE, "%.8s-%.4s-8%.3s-8%.3s-%.12s", hash, hash + 8, hash + 13, hash + 17,
+		 hash + 20);
+}
+
+static json_t *native_config(struct server *server, struct error *err)
+{
+	_cleanup_json_ json_t *config = json_object();
+
+	json_put_str(config, "provider", PROVIDER_NATIVE.key);
+	return driver_normalize(&server->drivers, DRIVER_SANDBOX, config, true, err);
+}
+
+static int self_test(struct server *server, struct environment *environment, struct probe *out,
+		     struct error *err)
+{
+	environment->driver = DRIVER_SANDBOX;
+	environment->config = native_config(server, err);
+	if (!environment->config)
+		return -1;
+	return driver_probe(&server->drivers, environment, out, err);
+}
+
+static int make(struct server *server, const struct request *request, const char *company_id,
+		struct environment *out, struct error *err)
+{
+	_cleanup_environment_ struct environment wanted = { 0 };
+	_cleanup_(probe_clear) struct probe probe = { 0 };
+	_cleanup_error_ struct error why = { 0 };
+
+	if (self_test(server, &wanted, &probe, err) < 0)
+		return -1;
+	if (!probe.ok) {
+		_cleanup_free_ char *details = json_text(probe.details);
+
+		error_set(
+			err, ERR_UNSUPPORTED_ENV,
+			"%.300s. `berth doctor --sandbox` says more; --env Local runs on this host "
+			"without a sandbox",
+			probe.summary);
+		error_set_details(err, steal(details));
+		return -1;
+	}
+	wanted.name = xstrdup(NAME);
+	wanted.description = xstrdup("Runs in a native sandbox on the server's machine.");
+	sandbox_id(company_id, wanted.id);
+	id_copy(wanted.company_id, company_id);
+	if (environment_create(server->db, &server->clock, &request->actor, &wanted, out, &why) ==
+	    0)
+		return 0;
+	/* Somebody else was faster. */
+	if (environment_get(server->db, wanted.id, out, NULL) == 0)
+		return 0;
+	error_move(err, &why);
+	return -1;
+}
+
+static int ensure(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_company_ struct company company = { 0 };
+	_cleanup_environment_ struct environment environment = { 0 };
+	_cleanup_error_ struct error missing = { 0 };
+
+	if (company_of_path(server, request, &company, err) < 0)
+		return -1;
+	if (environment_find(server->db, company.id, NAME, &environment, &missing) < 0) {
+		if (missing.code != ERR_NOT_FOUND) {
+			error_move(err, &missing);
+			return -1;
+		}
+		if (make(server, request, company.id, &environment, err) < 0)
+			return -1;
+	}
+	return answer(response, 200, environment_json(&environment));
+}
+
+static int test(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_environment_ struct environment environment = { 0 };
+	_cleanup_(probe_clear) struct probe probe = { 0 };
+
+	(void)request;
+	if (self_test(arg, &environment, &probe, err) < 0)
+		return -1;
+	return answer(response, 200, probe_json(&probe));
+}
+
+static const struct field NO_FIELDS[] = { { 0 } };
+
+const struct route SANDBOX_ROUTES[] = {
+	{ HTTP_POST, "/api/companies/:cid/sandbox", ROUTE_NO_BODY_OK, NO_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_COMPANY, .run = ensure,
+	  .answer = "Environment", .errors = "unsupported_environment",
+	  .summary =
+		  "The environment named Sandbox; made on first use if a native place holds here" },
+	{ HTTP_POST, "/api/sandbox/test", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_ADMIN,
+	  .run = test, .answer = "Probe", .errors = "unsupported_environment",
+	  .summary =
+		  "Builds a native place, tries forbidden things in it, and tells what happened" },
+	{ 0 },
+};

@@ -1,0 +1,103 @@
+/*
+ * Native places beyond what all places share: made ahead of the first exec, named by labels, with
+ * files that may outlive their relay.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "channel/executor.h"
+
+#define ASK_WAIT_MS 10000
+
+int executor_make_place(struct executor *executor, const char *place_id, int64_t generation,
+			int64_t wait_ms, uint64_t *walls, struct error *err)
+{
+	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+	_cleanup_link_ struct link *link = NULL;
+
+	if (!place || place_link(place, true, channel_now() + wait_ms, &link, err) < 0)
+		return -1;
+	pthread_mutex_lock(&place->lock);
+	*walls = place->walls;
+	pthread_mutex_unlock(&place->lock);
+	return 0;
+}
+
+/* The keeper writes it before the first file; what has none yet has no files either. */
+static void add_store(struct executor *executor, const char *name, char ***labels)
+{
+	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s/" STORE_LABEL_NAME, name);
+	_cleanup_buf_ struct buf label = { 0 };
+
+	if (file_read(executor->dirfd, path, &label, STORE_LABEL_MAX, NULL) == 0 && label.len > 0)
+		strv_push(labels, xstrdup(buf_str(&label)));
+}
+
+static void add_stores(struct executor *executor, char ***labels)
+{
+	int fd = openat(executor->dirfd, STORES_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			add_store(executor, entry->d_name, labels);
+	if (dir)
+		closedir(dir);
+}
+
+static bool is_listed(char *const *labels, const char *label)
+{
+	for (; labels && *labels; labels++)
+		if (streq(*labels, label))
+			return true;
+	return false;
+}
+
+int executor_labels(struct executor *executor, char ***labels, struct error *err)
+{
+	_cleanup_(relay_place_list_clear) struct relay_place_list list = { 0 };
+
+	*labels = NULL;
+	if (keeper_list(executor->keeper, channel_now() + ASK_WAIT_MS, &list, err) < 0)
+		return -1;
+	add_stores(executor, labels);
+	for (size_t i = 0; i < list.count; i++)
+		if (list.items[i].label && list.items[i].label[0] &&
+		    !is_listed(*labels, list.items[i].label))
+			strv_push(labels, xstrdup(list.items[i].label));
+	return 0;
+}
+
+int executor_stop_label(struct executor *executor, const char *label, int64_t wait_ms,
+			struct error *err)
+{
+	_cleanup_(relay_place_list_clear) struct relay_place_list list = { 0 };
+
+	if (keeper_list(executor->keeper, channel_now() + ASK_WAIT_MS, &list, err) < 0)
+		return -1;
+	for (size_t i = 0; i < list.count; i++)
+		if (list.items[i].label && streq(list.items[i].label, label) &&
+		    executor_stop_place(executor, list.items[i].id, EXEC_LEASE_LOST, wait_ms, err) <
+			    0)
+			return -1;
+	return 0;
+}
+
+int executor_remove_store(struct executor *executor, const char *store, int64_t wait_ms,
+			  struct error *err)
+{
+	return keeper_store_remove(executor->keeper, store, channel_now() + wait_ms, err);
+}
+
+bool executor_has_store(struct executor *executor, const char *store)
+{
+	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s", store);
+
+	return path_is_segment(store) &&
+	       faccessat(executor->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}

@@ -1,0 +1,218 @@
+/*
+ * Spare directories: what a native place leaves behind when nobody wrote anything into it is used
+ * again for the next one. File systems take long over making inodes where some were deleted a
+ * moment ago (ext4 looks at each of those): making and removing the dozen of a place would cost
+ * more than all of its walls.
+ *
+ * A spare must not tell its next owner anything about the last one. What the payload could reach is
+ * kept only where it cannot be told from fresh: empty, never grown, no attributes, no flags.
+ * Everything else goes the long way.
+ *
+ *     DIR/spares/<tag>/   as a place's directory; its rename from places/ is the place's end, its
+ *                         rename back, with a new recipe inside, is the next one's beginning
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "keeper/keeper.h"
+
+#define SPARES_NAME "spares"
+#define GETFLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS */
+
+static bool is_dots(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static DIR *list(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (fd >= 0 && !dir)
+		close(fd);
+	return dir;
+}
+
+static long flags_of(int fd)
+{
+	int flags = 0;
+
+	return ioctl(fd, GETFLAGS, &flags) < 0 ? -1 : flags;
+}
+
+/* Whether somebody who gets this directory could see that another had it. */
+static bool is_like_new(DIR *dir, long flags)
+{
+	static const struct timespec now[] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };
+	struct dirent *entry;
+	struct stat st;
+
+	if (fstat(dirfd(dir), &st) < 0 || st.st_size > st.st_blksize || st.st_nlink != 2)
+		return false;
+	while ((entry = readdir(dir)))
+		if (!is_dots(entry->d_name))
+			return false;
+	return flistxattr(dirfd(dir), NULL, 0) == 0 && flags_of(dirfd(dir)) == flags &&
+	       futimens(dirfd(dir), now) == 0;
+}
+
+static bool areas_are_like_new(DIR *files)
+{
+	long flags = flags_of(dirfd(files));
+	struct dirent *entry;
+	bool good = true;
+
+	while (good && (entry = readdir(files))) {
+		DIR *area;
+
+		if (is_dots(entry->d_name))
+			continue;
+		area = list(dirfd(files), entry->d_name);
+		good = area && is_like_new(area, flags);
+		if (area)
+			closedir(area);
+	}
+	return good;
+}
+
+/* The relay's and the keeper's own files: no payload sees them, so it is enough to empty them. */
+static bool empty_file(int parent, const char *name)
+{
+	_cleanup_close_ int fd =
+		openat(parent, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return errno == ENOENT;
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+	       (st.st_size == 0 || ftruncate(fd, 0) == 0);
+}
+
+static bool empty_spool(DIR *spool)
+{
+	struct dirent *entry;
+
+	while ((entry = readdir(spool))) {
+		if (is_dots(entry->d_name))
+			continue;
+		if (strcmp(entry->d_name, RELAY_JOURNAL_FILE) == 0) {
+			if (!empty_file(dirfd(spool), entry->d_name))
+				return false;
+		} else if (unlinkat(dirfd(spool), entry->d_name, 0) < 0) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool renew(int place_fd)
+{
+	DIR *files = list(place_fd, PLACE_FILES_NAME), *spool = list(place_fd, PLACE_SPOOL_NAME);
+	bool good = files && spool && areas_are_like_new(files) && empty_spool(spool) &&
+		    empty_file(place_fd, PLACE_LOG_NAME) &&
+		    unlinkat(place_fd, PLACE_SOCKET_NAME, 0) == 0;
+
+	if (files)
+		closedir(files);
+	if (spool)
+		closedir(spool);
+	return good;
+}
+
+bool spare_keep(struct place *place)
+{
+	struct keeper *keeper = place->keeper;
+	_cleanup_close_ int place_fd = -1;
+
+	if (place->kind != PLACE_NATIVE || place->store || keeper->spare_count == SPARES_MAX ||
+	    keeper->spares_fd < 0)
+		return false;
+	if (dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 || !renew(place_fd) ||
+	    renameat(keeper->places_fd, place->id, keeper->spares_fd, place->tag) < 0)
+		return false;
+	memcpy(keeper->spares[keeper->spare_count++], place->tag, sizeof(place->tag));
+	return true;
+}
+
+/* The first process of the sandbox gives them on, which it can only do with what is its own. */
+static void give(int parent, const char *name, uid_t base)
+{
+	DIR *dir = list(parent, name);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (!is_dots(entry->d_name) &&
+		    fchownat(dirfd(dir), entry->d_name, base, base, AT_SYMLINK_NOFOLLOW) < 0)
+			log_warn("spare %s: %s", entry->d_name, strerror(errno));
+	if (dir)
+		closedir(dir);
+}
+
+int spare_take(struct place *place, uid_t base, int *place_fd)
+{
+	struct keeper *keeper = place->keeper;
+	_cleanup_close_ int fd = -1;
+	const char *name;
+
+	if (place->kind != PLACE_NATIVE || place->store || keeper->spare_count == 0)
+		return 0;
+	name = keeper->spares[--keeper->spare_count];
+	if (dir_open(keeper->spares_fd, name, &fd, NULL) < 0)
+		return 0;
+	if (base) {
+		give(fd, PLACE_FILES_NAME, base);
+		give(fd, PLACE_SPOOL_NAME, base);
+	}
+	if (recipe_write(place, fd, NULL) < 0 ||
+	    renameat(keeper->spares_fd, name, keeper->places_fd, place->id) < 0) {
+		dir_remove_tree(keeper->spares_fd, name, NULL);
+		return 0;
+	}
+	*place_fd = steal_fd(&fd);
+	return 1;
+}
+
+void spare_remove_all(struct keeper *keeper)
+{
+	while (keeper->spare_count > 0)
+		dir_remove_tree(keeper->spares_fd, keeper->spares[--keeper->spare_count], NULL);
+	close_fdp(&keeper->spares_fd);
+	unlinkat(keeper->dir_fd, SPARES_NAME, AT_REMOVEDIR);
+}
+
+/* Those of an earlier keeper are as good as our own: what is in spares/ was finished. */
+void spare_load_all(struct keeper *keeper)
+{
+	_cleanup_error_ struct error err = { 0 };
+	struct dirent *entry;
+	DIR *dir;
+
+	keeper->spares_fd = -1;
+	if (dir_make(keeper->dir_fd, SPARES_NAME, 0700, &err) < 0 ||
+	    dir_open(keeper->dir_fd, SPARES_NAME, &keeper->spares_fd, &err) < 0) {
+		log_warn("%s", err.message);
+		return;
+	}
+	dir = list(keeper->spares_fd, ".");
+	while (dir && (entry = readdir(dir))) {
+		if (is_dots(entry->d_name))
+			continue;
+		if (keeper->spare_count < SPARES_MAX && strlen(entry->d_name) < SPARE_NAME_SIZE)
+			snprintf(keeper->spares[keeper->spare_count++], SPARE_NAME_SIZE, "%.16s",
+				 entry->d_name);
+		else
+			dir_remove_tree(keeper->spares_fd, entry->d_name, NULL);
+	}
+	if (dir)
+		closedir(dir);
+}

@@ -1,0 +1,293 @@
+#include "provider/native_config.h"
+
+#include <string.h>
+#include "base/path.h"
+#include "base/text.h"
+#include "wire/message.h"
+#include "wire/walls.h"
+
+#define MIB (1024ull * 1024)
+#define MOUNTS_MAX 32
+
+static const char *const OWN_KEY[] = { NATIVE_KEY, NULL };
+static const char *const WRITABLES[] = { "overlay", "tmpfs", NULL };
+static const char *const NETWORKS[] = { "none", "host", NULL };
+
+static const struct field LIMIT_FIELDS[] = {
+	{ .name = "memoryMb",
+	  .type = FIELD_INT,
+	  .min = 8,
+	  .max = 1 << 24,
+	  .summary = "memory of all processes together" },
+	{ .name = "pids",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = 4194304,
+	  .summary = "processes and threads" },
+	{ .name = "cpus", .type = FIELD_ANY, .summary = "processors, 0.5 is half of one" },
+	{ .name = "diskMb",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = 1 << 24,
+	  .summary = "what it may write; needs writable tmpfs" },
+	{ .name = "openFiles",
+	  .type = FIELD_INT,
+	  .min = 16,
+	  .max = 1048576,
+	  .summary = "open files of each process" },
+	{ .name = "wallSeconds",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = 31536000,
+	  .summary = "how long one command may take" },
+	{ 0 },
+};
+
+static const struct field POOL_FIELDS[] = {
+	{ .name = "size",
+	  .type = FIELD_INT,
+	  .min = 0,
+	  .max = 64,
+	  .summary = "places kept ready; only 0 so far" },
+	{ 0 },
+};
+
+const struct field NATIVE_FIELDS[] = {
+	{ .name = "provider", .type = FIELD_STRING, .one_of = OWN_KEY, .summary = "always native" },
+	{ .name = "root",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_NONBLANK,
+	  .max = 4095,
+	  .summary = "host: programs of this host; or the path of an unpacked root" },
+	{ .name = "writable",
+	  .type = FIELD_STRING,
+	  .one_of = WRITABLES,
+	  .summary = "where writes go: overlay (disk) or tmpfs (memory)" },
+	{ .name = "network",
+	  .type = FIELD_STRING,
+	  .one_of = NETWORKS,
+	  .summary = "none (loopback only) or host" },
+	{ .name = "limits",
+	  .type = FIELD_OBJECT,
+	  .fields = LIMIT_FIELDS,
+	  .summary = "what it may use" },
+	{ .name = "mounts",
+	  .type = FIELD_ANY,
+	  .summary = "[{source, target, readOnly}]: directories of the host, beneath those the "
+		     "operator allows" },
+	{ .name = "user",
+	  .type = FIELD_STRING,
+	  .flags = FIELD_NONBLANK,
+	  .max = 32,
+	  .summary = "name of the user inside; root is root of the place only" },
+	{ .name = "env",
+	  .type = FIELD_STRING_MAP,
+	  .max = 256,
+	  .summary = "environment of every command" },
+	{ .name = "reuseLease", .type = FIELD_BOOL, .summary = "keep the files between leases" },
+	{ .name = "warmPool",
+	  .type = FIELD_OBJECT,
+	  .fields = POOL_FIELDS,
+	  .summary = "places made ahead of use" },
+	{ .name = "require",
+	  .type = FIELD_STRING_ARRAY,
+	  .max = 64,
+	  .summary = "walls without which no lease is given" },
+	{ 0 },
+};
+
+static const char *refuse_root(const json_t *value)
+{
+	const char *root = json_string_value(value);
+
+	return streq(root, "host") || (path_is_absolute(root) && path_is_clean(root))
+		       ? NULL
+		       : "must be host or a clean absolute path";
+}
+
+static const char *refuse_user(const json_t *value)
+{
+	const char *user = json_string_value(value);
+
+	return *user >= 'a' && *user <= 'z' &&
+			       strspn(user, "abcdefghijklmnopqrstuvwxyz0123456789_-") ==
+				       strlen(user)
+		       ? NULL
+		       : "must be lower case letters, digits, dashes and underscores";
+}
+
+static const char *refuse_limits(const json_t *value)
+{
+	const json_t *cpus = json_object_get(value, "cpus");
+	double number = json_number_value(cpus);
+
+	if (cpus && (!json_is_number(cpus) || number < 0.01 || number > 1024))
+		return "cpus must be a number from 0.01 to 1024";
+	return NULL;
+}
+
+static const struct field MOUNT_FIELDS[] = {
+	{ .name = "source", .type = FIELD_STRING, .flags = FIELD_REQUIRED, .max = 4095 },
+	{ .name = "target", .type = FIELD_STRING, .flags = FIELD_REQUIRED, .max = 4095 },
+	{ .name = "readOnly", .type = FIELD_BOOL },
+	{ 0 },
+};
+
+static const char *refuse_mounts(const json_t *value)
+{
+	if (!json_is_array(value) || json_array_size(value) > MOUNTS_MAX)
+		return "must be an array of at most 32 mounts";
+	for (size_t i = 0; i < json_array_size(value); i++) {
+		const json_t *mount = json_array_get(value, i);
+		const char *source = json_str(mount, "source"), *target = json_str(mount, "target");
+
+		if (!json_is_object(mount) || fields_check(MOUNT_FIELDS, mount, NULL) < 0)
+			return "must be objects {source, target, readOnly}";
+		if (!path_is_absolute(source) || !path_is_clean(source) ||
+		    !path_is_absolute(target) || !path_is_clean(target))
+			return "must have clean absolute paths";
+	}
+	return NULL;
+}
+
+static const char *refuse_require(const json_t *value)
+{
+	for (size_t i = 0; i < json_array_size(value); i++)
+		if (wall_find(json_string_value(json_array_get(value, i))) == WALL_COUNT)
+			return "names a wall that does not exist; `berth doctor --sandbox` lists "
+			       "them";
+	return NULL;
+}
+
+static const char *refuse_pool(const json_t *value)
+{
+	return json_int(value, "size", 0) > 0 ? "keeps no places ready yet: size must be 0" : NULL;
+}
+
+static const struct config_schema LIMIT_CONFIG = { .fields = LIMIT_FIELDS };
+static const struct config_schema POOL_CONFIG = { .fields = POOL_FIELDS };
+
+static const struct config_rule RULES[] = {
+	{ .name = "provider", .how = CONFIG_TRIM, .fallback = "\"" NATIVE_KEY "\"" },
+	{ .name = "root", .how = CONFIG_TRIM, .fallback = "\"host\"", .refuse = refuse_root },
+	{ .name = "writable", .fallback = "\"overlay\"" },
+	{ .name = "network", .fallback = "\"none\"" },
+	{ .name = "limits", .nested = &LIMIT_CONFIG, .refuse = refuse_limits },
+	{ .name = "mounts", .refuse = refuse_mounts },
+	{ .name = "user", .how = CONFIG_TRIM, .refuse = refuse_user },
+	{ .name = "reuseLease", .fallback = "false" },
+	{ .name = "warmPool", .nested = &POOL_CONFIG, .refuse = refuse_pool },
+	{ .name = "require", .refuse = refuse_require },
+	{ 0 },
+};
+
+static const struct config_schema CONFIG = { .fields = NATIVE_FIELDS, .rules = RULES };
+
+static int refuse(struct error *err, const char *why)
+{
+	return error_set(err, ERR_UNPROCESSABLE, "Invalid environment config: %s", why);
+}
+
+/* What goes together only in some ways. */
+static int check_whole(const json_t *config, struct error *err)
+{
+	const json_t *limits = json_object_at(config, "limits");
+	bool tmpfs = str_equal(json_str(config, "writable"), "tmpfs");
+
+	if (json_object_get(limits, "diskMb") && !tmpfs)
+		return refuse(err,
+			      "limits.diskMb needs writable \"tmpfs\": there is no way to limit "
+			      "what is written to the host's disk");
+	if (tmpfs && native_is_reusable(config))
+		return refuse(
+			err,
+			"reuseLease needs writable \"overlay\": what is in memory is not kept");
+	return 0;
+}
+
+json_t *native_normalize(const json_t *config, bool allow_faults, struct error *err)
+{
+	_cleanup_json_ json_t *normal = config_normalize(&CONFIG, config, err);
+
+	(void)allow_faults;
+	return normal && check_whole(normal, err) == 0 ? steal(normal) : NULL;
+}
+
+bool native_is_reusable(const json_t *config)
+{
+	return json_is_true(json_object_get(config, "reuseLease"));
+}
+
+static bool is_read_only(const json_t *mount)
+{
+	return json_bool(mount, "readOnly", true);
+}
+
+bool native_shares(const json_t *config)
+{
+	const json_t *mounts = json_array_at(config, "mounts");
+
+	for (size_t i = 0; i < json_array_size(mounts); i++)
+		if (!is_read_only(json_array_get(mounts, i)))
+			return true;
+	return false;
+}
+
+static uint64_t required(const json_t *config)
+{
+	const json_t *names = json_array_at(config, "require");
+	uint64_t walls = 0;
+
+	for (size_t i = 0; i < json_array_size(names); i++) {
+		unsigned wall = wall_find(json_string_value(json_array_get(names, i)));
+
+		walls |= wall < WALL_COUNT ? WALL_BIT(wall) : 0;
+	}
+	return walls;
+}
+
+int native_sandbox(const json_t *config, const char *store, const void *filter, size_t filter_len,
+		   struct buf *out, struct error *err)
+{
+	const json_t *limits = json_object_at(config, "limits");
+	const json_t *mounts = json_array_at(config, "mounts");
+	const char *root = json_str(config, "root"), *user = json_str(config, "user");
+	const char *words[3 * MOUNTS_MAX + 1] = { 0 };
+	struct wire_sandbox m = {
+		.root = root && !streq(root, "host") ? root : NULL,
+		.tmpfs = str_equal(json_str(config, "writable"), "tmpfs"),
+		.host_network = str_equal(json_str(config, "network"), "host"),
+		.memory_bytes = (uint64_t)json_int(limits, "memoryMb", 0) * MIB,
+		.pids = (uint32_t)json_int(limits, "pids", 0),
+		.cpu_percent =
+			(uint32_t)(json_number_value(json_object_get(limits, "cpus")) * 100 + 0.5),
+		.disk_bytes = (uint64_t)json_int(limits, "diskMb", 0) * MIB,
+		.open_files = (uint32_t)json_int(limits, "openFiles", 0),
+		.user = user,
+		.seccomp = { filter, (uint32_t)filter_len },
+		.require = required(config),
+		.store = store,
+	};
+
+	for (size_t i = 0; i < json_array_size(mounts) && i < MOUNTS_MAX; i++) {
+		const json_t *mount = json_array_get(mounts, i);
+
+		words[m.mounts.count++] = is_read_only(mount) ? "ro" : "rw";
+		words[m.mounts.count++] = json_str(mount, "source");
+		words[m.mounts.count++] = json_str(mount, "target");
+	}
+	m.mounts.v = words;
+	return wire_encode(out, 0, WIRE_SANDBOX, &m, err);
+}
+
+json_t *native_boundary(uint64_t walls)
+{
+	json_t *out = json_object(), *standing = json_array(), *missing = json_array();
+
+	for (unsigned wall = 0; wall < WALL_COUNT; wall++)
+		json_array_append_new(walls & WALL_BIT(wall) ? standing : missing,
+				      json_string(wall_name(wall)));
+	json_put_new(out, "walls", standing);
+	json_put_new(out, "missing", missing);
+	return out;
+}

@@ -1,0 +1,21 @@
+/*
+ * The config of native places: how people write it, and the sandbox it asks the keeper for.
+ */
+#pragma once
+
+#include "base/json.h"
+#include "provider/config.h"
+
+#define NATIVE_KEY "native"
+
+extern const struct field NATIVE_FIELDS[];
+json_t *native_normalize(const json_t *config, bool allow_faults, struct error *err);
+
+bool native_is_reusable(const json_t *config);
+/* Whether it lets the place write to directories of the host. */
+bool native_shares(const json_t *config);
+/* One SANDBOX frame; `store` NULL: files go with the place. */
+int native_sandbox(const json_t *config, const char *store, const void *filter, size_t filter_len,
+		   struct buf *out, struct error *err);
+/* {walls: [...], missing: [...]} */
+json_t *native_boundary(uint64_t walls);

@@ -1,0 +1,162 @@
+/*
+ * The native sandbox: a process with walls around it. This room builds the walls for the keeper,
+ * which starts one relay in each; it knows places only by their directories and no leases at all.
+ * Every step names the attack it stops. Two modes:
+ *
+ *   root            each sandbox has a range of 65,536 host user ids of its own; its first process
+ *                   is root of its user namespace and the payload another user of it
+ *   ordinary user   one user id, the caller's own, seen as 1000 inside; the system is read-only
+ *
+ * In the order of their use: spec.c what is wanted, checked; ids.c uid ranges; etc.c a synthesised
+ * /etc; limits.c cgroups; namespaces.c the clone and the identity; mounts.c the file tree; caps.c
+ * and landlock.c what the first process gives up.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/error.h"
+#include "wire/message.h"
+#include "wire/walls.h"
+
+#define SANDBOX_HOSTNAME "berth"
+#define SANDBOX_WORKSPACE "/workspace"
+#define SANDBOX_USER "agent" /* when none is named */
+#define SANDBOX_UID 1000
+#define SANDBOX_MOUNTS_MAX 32
+#define RANGE_SIZE 65536u
+
+struct sandbox_mount {
+	int source_fd; /* O_PATH: what was checked is what is mounted */
+	char *target;
+	bool writable, is_dir;
+	uid_t owner; /* of the source; who writes to it from inside writes in this name */
+	gid_t group;
+};
+
+struct sandbox_spec {
+	int root_fd; /* O_PATH of an unpacked root, or -1: programs of the host */
+	bool tmpfs, host_network;
+	uint64_t memory_bytes, disk_bytes;
+	uint32_t pids, cpu_percent, open_files;
+	struct sandbox_mount mounts[SANDBOX_MOUNTS_MAX];
+	size_t mount_count;
+	char user[33];
+	uid_t uid; /* of the payload, inside */
+	struct wire_bytes seccomp;
+	uint64_t require;
+	char *store; /* NULL: the files go with the place */
+};
+void sandbox_spec_clear(struct sandbox_spec *spec);
+
+/* What the operator allows; given when the keeper is started. */
+struct sandbox_policy {
+	char **allowed;     /* directories below which roots and mounts may be; NULL: none */
+	const char *secret; /* the data directory: never visible, whatever is allowed */
+};
+/*
+ * Reads and checks one SANDBOX frame. Strings of it are copied, `seccomp` points into the frame.
+ * ERR_VALIDATION, ERR_FORBIDDEN for a path that is not allowed.
+ */
+int sandbox_spec_read(const struct wire_bytes *frame, const struct sandbox_policy *policy,
+		      struct sandbox_spec *out, struct error *err);
+
+/* ids.c. Ranges that are taken on this machine by other keepers are left alone. */
+struct range_book {
+	uint32_t base;     /* first uid of range 0 */
+	uint32_t count;    /* how many there are */
+	int registry_fd;   /* directory shared by all keepers of the machine, or -1 */
+	const char *owner; /* our directory */
+};
+/* ERR_VALIDATION when the ids are somebody's by /etc/subuid, /etc/subgid or /etc/passwd. */
+int range_book_open(struct range_book *book, uint32_t base, const char *owner, struct error *err);
+/* A number that `is_used` denies; registered. */
+int range_take(struct range_book *book, bool (*is_used)(uint32_t number, void *arg), void *arg,
+	       uint32_t *number, struct error *err);
+/* For a range found in a recipe after a restart. */
+void range_keep(struct range_book *book, uint32_t number);
+void range_give_back(struct range_book *book, uint32_t number);
+/* Ours that nobody has: a keeper that was killed between registering one and writing it down. */
+void range_give_back_unused(struct range_book *book, bool (*is_used)(uint32_t number, void *arg),
+			    void *arg);
+static inline uid_t range_uid(const struct range_book *book, uint32_t number)
+{
+	return book->base + number * RANGE_SIZE;
+}
+
+/*
+ * etc.c: DIR/etc/<name> for this user and network, made on first use; a descriptor of it. Nothing
+ * of the host's /etc but a list of names that programs need and everybody may read.
+ */
+int etc_open(int dir_fd, const char *user, uid_t uid, bool host_network, int *fd,
+	     struct error *err);
+/* What an earlier keeper made may be stale. */
+void etc_forget(int dir_fd);
+
+/* limits.c */
+enum { LIMIT_MEMORY, LIMIT_PIDS, LIMIT_CPU, LIMITS };
+struct limit_bases {
+	char *v1[LIMITS]; /* directory below which this keeper makes cgroups; NULL: none usable */
+	bool unified;     /* the v2 tree has these controllers: limits go to the place's own */
+};
+/* `tag` tells keepers apart. */
+void limit_bases_find(struct limit_bases *bases, const char *tag, const char *v2_base);
+void limit_bases_remove(struct limit_bases *bases);
+struct limit_set {
+	char *v1[LIMITS];     /* cgroups of this sandbox, NULL: none */
+	int enter_fd[LIMITS]; /* to write "0" into; -1: none */
+	int oom_fd;           /* -1: none */
+};
+void limit_set_init(struct limit_set *set);
+void limit_set_clear(struct limit_set *set);
+/* Names them; nothing is made yet. -1 with ERR_UNAVAILABLE: a limit is wanted and there is no way.
+ */
+int limits_plan(const struct limit_bases *bases, const struct sandbox_spec *spec, const char *id,
+		struct limit_set *set, struct error *err);
+int limits_make(const struct limit_bases *bases, const struct sandbox_spec *spec,
+		const char *v2_cgroup, struct limit_set *set, uint64_t *walls, struct error *err);
+/* 0 when it is gone. */
+int limit_cgroup_remove(const char *path);
+
+/* namespaces.c */
+struct sandbox_birth {
+	const struct sandbox_spec *spec;
+	uid_t base;      /* first host id of its range; 0: ordinary user */
+	int files_fd;    /* host directory for what is written; -1 with tmpfs */
+	int etc_fd;      /* -1 with an unpacked root */
+	int cgroup_fd;   /* v2 directory to be born in; -1: none */
+	int lock_fd;     /* the parent's; the child must not hold it when the parent is gone */
+	int report_fd;   /* the child says there what stands ("walls HEX\n") or what failed */
+	uint64_t walls;  /* that stand already: limits */
+	unsigned system; /* which system directories the host has; found by sandbox_start */
+	/* In the child, inside: becomes the first program. Returns only on failure. */
+	void (*enter)(void *arg);
+	void *arg;
+};
+int sandbox_start(struct sandbox_birth *birth, pid_t *pid, struct error *err);
+/* "walls 3f" -> the set; 0 when the text is none. `why` gets the child's complaint, if any. */
+uint64_t sandbox_report_read(char *text, const char **why);
+
+/* mounts.c */
+unsigned system_directories(void);
+struct tree_set {
+	int fd[SANDBOX_MOUNTS_MAX + 10];
+	size_t count;
+};
+void tree_set_clear(struct tree_set *trees);
+/*
+ * Detached mounts of everything that comes from outside. As root before the child builds, with ids
+ * translated through its user namespace; as an ordinary user by the child itself (userns_fd -1).
+ */
+int trees_open(const struct sandbox_birth *birth, int userns_fd, struct tree_set *out,
+	       struct error *err);
+/* In the child. Afterwards "/" is the sandbox and nothing else is reachable by a path. */
+int mounts_build(const struct sandbox_birth *birth, struct tree_set *trees, uint64_t *walls,
+		 struct error *err);
+
+/* caps.c: in the child, before it becomes the relay. */
+int caps_settle(const struct sandbox_birth *birth, struct error *err);
+/* landlock.c: true when the scope holds. */
+bool landlock_scope(void);

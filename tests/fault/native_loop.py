@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""G2 for native places: lease cycles while server, keeper and relays are killed at random. Then all
+must come to rest: audit is empty, and the machine has no more mounts, cgroups, namespaces,
+processes, descriptors, uid ranges or directories than before.
+
+    native_loop.py [CYCLES]      default: 500; BERTH_LONG=1: 10,000
+"""
+
+import concurrent.futures
+import hashlib
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+from lib import SHORT_PERIODS, Died, Server, pids, unrest, wait_until
+
+WORKERS = 4
+SETTLE = 30
+CYCLES_PER_KILL = 6
+REGISTRY = "/run/berth-uids"
+# Kernel objects that no process shows are counted for the whole machine, where others work too.
+NOISE = 64
+
+
+class Machine:
+    """What there is on this machine of one data directory, and of what has no name."""
+
+    def __init__(self, server):
+        self.server = server
+        digest = hashlib.sha256(server.keeper_dir.encode()).hexdigest()
+        self.cgroup = "berth-" + digest[:8]
+
+    def cgroups(self):
+        found = []
+        for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory",
+                    "/sys/fs/cgroup/pids", "/sys/fs/cgroup/cpu"):
+            for folder, names, _ in os.walk(top):
+                if self.cgroup in folder:
+                    found.append(folder)
+                # Only a few levels: that is where ours are.
+                if folder.count("/") > top.count("/") + 4:
+                    names.clear()
+        return sorted(set(found) - {f for f in found if f.endswith(self.cgroup)})
+
+    def mounts(self):
+        with open("/proc/self/mountinfo", encoding="utf-8") as f:
+            return [line for line in f if self.server.data in line]
+
+    def processes(self):
+        found = []
+        for pid in pids():
+            try:
+                with open(f"/proc/{pid}/cgroup", encoding="ascii") as f:
+                    if self.cgroup in f.read() and state(pid) != "Z":
+                        found.append(pid)
+            except OSError:
+                continue
+        return found
+
+    def ranges(self):
+        try:
+            return [name for name in os.listdir(REGISTRY)
+                    if os.readlink(os.path.join(REGISTRY, name)) == self.server.keeper_dir]
+        except OSError:
+            return []
+
+    def directories(self):
+        return [f"{name}/{entry}" for name in ("places", "stores")
+                if os.path.isdir(os.path.join(self.server.keeper_dir, name))
+                for entry in os.listdir(os.path.join(self.server.keeper_dir, name))]
+
+    def left(self):
+        """Of what is ours nothing may be left when nobody holds a place."""
+        return ([f"cgroup {c}" for c in self.cgroups()] + [f"mount {m}" for m in self.mounts()] +
+                [f"process {p}" for p in self.processes()] +
+                [f"uid range {r}" for r in self.ranges()] +
+                [f"directory {d}" for d in self.directories()])
+
+    def descriptors(self):
+        """Of server and keeper."""
+        return {name: len(os.listdir(f"/proc/{pid}/fd"))
+                for name, pid in [("server", self.server.process.pid)] +
+                [("keeper", p) for p in self.server.keeper()]}
+
+
+def namespaces():
+    """In the whole machine: those that processes are in, and network namespaces that are not freed
+    yet."""
+    seen = set()
+    for pid in pids():
+        for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
+            try:
+                seen.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+            except OSError:
+                continue
+    slabs = 0
+    with open("/proc/slabinfo", encoding="ascii") as f:
+        for line in f:
+            if line.startswith("net_namespace"):
+                slabs = int(line.split()[1])
+    return len(seen) + slabs
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+        return f.read().rsplit(")", 1)[1].split()[0]
+
+
+class Loop:
+    def __init__(self, server, cycles, seed):
+        self.server, self.cycles = server, cycles
+        self.random = random.Random(seed)
+        self.lock = threading.Lock()
+        self.up = threading.Event()
+        self.up.set()
+        self.next = 0
+        self.done = self.spoiled = 0
+        self.kills = {"server": 0, "keeper": 0, "relay": 0}
+        self.wrong = []
+        self.environments = []
+
+    def prepare(self):
+        status, answer = self.server.call("POST", "/api/companies", {"name": "loop"})
+        assert status == 201, answer
+        company = answer["id"]
+        for name, config in (("plain", {}), ("limited", {"limits": {"memoryMb": 64, "pids": 32}}),
+                             ("tmpfs", {"writable": "tmpfs"})):
+            status, answer = self.server.call(
+                "POST", f"/api/companies/{company}/environments",
+                {"name": name, "driver": "sandbox", "config": {"provider": "native", **config}})
+            assert status == 201, answer
+            self.environments.append(answer["id"])
+
+    def cycle(self, number):
+        environment = self.environments[number % len(self.environments)]
+        status, lease = self.server.call("POST", f"/api/environments/{environment}/leases", {})
+        if status != 201:
+            return False
+        path = f"/api/environment-leases/{lease['id']}"
+        status, answer = self.server.call("POST", path + "/exec?stream=0",
+                                          {"command": ["echo", f"c{number}"]})
+        ran = status == 200 and answer["exitCode"] == 0
+        if ran and answer["stdout"] != f"c{number}\n":
+            self.wrong.append(f"cycle {number} answered {answer}")
+        status, _ = self.server.call("POST", path + "/release", {})
+        return ran and status == 200
+
+    def worker(self):
+        while True:
+            with self.lock:
+                number = self.next
+                if number >= self.cycles:
+                    return
+                self.next += 1
+            self.up.wait(30)
+            try:
+                whole = self.cycle(number)
+            except Died:
+                whole = False
+            with self.lock:
+                self.done += whole
+                self.spoiled += not whole
+
+    def kill_one(self):
+        who = self.random.choice(["server", "keeper", "relay", "relay"])
+        if who == "server":
+            self.up.clear()
+            self.server.kill()
+            assert self.server.start(), "the server does not start again"
+            self.up.set()
+        else:
+            found = self.server.keeper() if who == "keeper" else list(self.server.relays().values())
+            if not found:
+                return
+            try:
+                os.kill(self.random.choice(found), signal.SIGKILL)
+            except ProcessLookupError:
+                return
+        self.kills[who] += 1
+
+    def run(self):
+        with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+            going = [pool.submit(self.worker) for _ in range(WORKERS)]
+            at = 0
+            while not all(g.done() for g in going):
+                at += self.random.randint(1, 2 * CYCLES_PER_KILL)
+                while self.next < min(at, self.cycles) and not all(g.done() for g in going):
+                    time.sleep(0.002)
+                if self.next < self.cycles:
+                    self.kill_one()
+            for g in going:
+                g.result()
+
+    def give_back(self):
+        """Leases whose holder met a dead server."""
+        for (lease,) in self.server.query("SELECT id FROM leases WHERE status = 'active'"):
+            self.server.call("POST", f"/api/environment-leases/{lease}/release", {})
+
+
+def main():
+    cycles = int(sys.argv[1]) if len(sys.argv) > 1 else \
+        10000 if os.environ.get("BERTH_LONG") else 500
+    seed = int(os.environ.get("BERTH_SEED", random.randrange(1 << 30)))
+    begin = time.monotonic()
+    server = Server()
+    server.flags = SHORT_PERIODS
+    failures = []
+    try:
+        assert server.start(), server.tail()
+        machine, loop = Machine(server), Loop(server, cycles, seed)
+        loop.prepare()
+        for number in range(6):
+            assert loop.cycle(number), "a cycle without a fault fails: " + server.tail()
+        wait_until(machine.left, SETTLE, "left before anything was killed")
+        before, spaces = machine.descriptors(), namespaces()
+        loop.run()
+
+        def complaints():
+            loop.give_back()
+            bad = unrest(server, "no mark") or machine.left()
+            if not bad:
+                now = machine.descriptors()
+                bad = [f"{who} has {n} descriptors, had {before.get(who, n)}"
+                       for who, n in now.items() if n > before.get(who, n) + 4]
+                bad += [f"{namespaces()} namespaces, were {spaces}"] \
+                    if namespaces() > spaces + NOISE else []
+            return bad
+        wait_until(complaints, SETTLE, "not at rest")
+        failures += loop.wrong
+        if loop.done < cycles // 3:
+            failures.append(f"only {loop.done} of {cycles} cycles were whole")
+        kills = ", ".join(f"{who} {n} times" for who, n in loop.kills.items())
+        print(f"{cycles} cycles, {loop.done} whole, {loop.spoiled} met a kill; killed: {kills}")
+        server.stop()
+    except (AssertionError, Died) as error:
+        failures.append(f"{error}{server.tail(30)}")
+    finally:
+        server.remove()
+    for failure in failures:
+        print(failure)
+    print(f"native loop (BERTH_SEED={seed}): {len(failures)} failures"
+          f" in {time.monotonic() - begin:.0f} s")
+    sys.exit(1 if failures else 0)
+
+
+main()

@@ -1,0 +1,141 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "provider/native_config.h"
+#include "provider/native_seccomp.h"
+#include "provider/provider.h"
+#include "wire/message.h"
+#include "wire/walls.h"
+
+static json_t *parse(const char *text)
+{
+	json_t *value = json_parse(text, strlen(text), NULL);
+
+	assert_non_null(value);
+	return value;
+}
+
+static void an_empty_config_means_the_defaults(void **state)
+{
+	_cleanup_json_ json_t *given = parse("{}");
+	_cleanup_json_ json_t *normal = native_normalize(given, false, NULL);
+	_cleanup_json_ json_t *again = native_normalize(normal, false, NULL);
+	_cleanup_json_ json_t *wanted =
+		parse("{\"provider\":\"native\",\"root\":\"host\",\"writable\":\"overlay\","
+		      "\"network\":\"none\",\"reuseLease\":false}");
+
+	(void)state;
+	assert_true(json_equal(normal, wanted));
+	assert_true(json_equal(again, normal));
+}
+
+static void what_cannot_be_had_or_meant_is_refused(void **state)
+{
+	static const struct {
+		const char *config, *said;
+	} refused[] = {
+		{ "{\"limits\":{\"diskMb\":5}}", "tmpfs" },
+		{ "{\"writable\":\"tmpfs\",\"reuseLease\":true}", "overlay" },
+		{ "{\"limits\":{\"cpus\":0}}", "cpus" },
+		{ "{\"limits\":{\"cpus\":\"2\"}}", "cpus" },
+		{ "{\"limits\":{\"memoryMb\":1}}", "memoryMb" },
+		{ "{\"network\":\"bridge\"}", "network" },
+		{ "{\"root\":\"relative\"}", "root" },
+		{ "{\"root\":\"/a/../b\"}", "root" },
+		{ "{\"user\":\"Root\"}", "user" },
+		{ "{\"user\":\"a:b\"}", "user" },
+		{ "{\"mounts\":{}}", "mounts" },
+		{ "{\"mounts\":[{\"source\":\"/a\"}]}", "mounts" },
+		{ "{\"mounts\":[{\"source\":\"/a\",\"target\":\"b\"}]}", "mounts" },
+		{ "{\"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"suid\":true}]}", "mounts" },
+		{ "{\"require\":[\"moat\"]}", "require" },
+		{ "{\"warmPool\":{\"size\":1}}", "warmPool" },
+		{ "{\"image\":\"debian\"}", "image" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+		_cleanup_json_ json_t *config = parse(refused[i].config);
+		_cleanup_error_ struct error err = { 0 };
+
+		if (native_normalize(config, false, &err) || !strstr(err.message, refused[i].said))
+			fail_msg("%s: %s", refused[i].config, err.message);
+		assert_int_equal(err.code, ERR_UNPROCESSABLE);
+	}
+}
+
+static void a_config_says_which_sandbox_the_keeper_builds(void **state)
+{
+	_cleanup_json_ json_t *config =
+		parse("{\"network\":\"host\",\"writable\":\"tmpfs\",\"user\":\"root\","
+		      "\"limits\":{\"memoryMb\":64,\"pids\":9,\"cpus\":1.5,\"diskMb\":2,"
+		      "\"openFiles\":32},\"require\":[\"seccomp\"],"
+		      "\"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"readOnly\":false},"
+		      "{\"source\":\"/c\",\"target\":\"/d\"}]}");
+	_cleanup_buf_ struct buf bytes = { 0 };
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	struct frame frame;
+	size_t used;
+
+	(void)state;
+	assert_int_equal(native_sandbox(config, "kept", "12345678", 8, &bytes, NULL), 0);
+	assert_int_equal(
+		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
+	assert_int_equal(wire_decode(&frame, &m, NULL), 0);
+	assert_int_equal(m.type, WIRE_SANDBOX);
+	assert_true(m.sandbox.host_network && m.sandbox.tmpfs);
+	assert_string_equal(m.sandbox.user, "root");
+	assert_int_equal(m.sandbox.memory_bytes, 64 << 20);
+	assert_int_equal(m.sandbox.disk_bytes, 2 << 20);
+	assert_int_equal(m.sandbox.pids, 9);
+	assert_int_equal(m.sandbox.cpu_percent, 150);
+	assert_int_equal(m.sandbox.open_files, 32);
+	assert_int_equal(m.sandbox.require, WALL_BIT(WALL_SECCOMP));
+	assert_string_equal(m.sandbox.store, "kept");
+	assert_int_equal(m.sandbox.mounts.count, 6);
+	assert_string_equal(m.sandbox.mounts.v[0], "rw");
+	assert_string_equal(m.sandbox.mounts.v[3], "ro");
+	assert_string_equal(m.sandbox.mounts.v[5], "/d");
+	assert_true(native_shares(config));
+}
+
+static void every_wall_is_standing_or_missing(void **state)
+{
+	_cleanup_json_ json_t *boundary = native_boundary(WALL_BIT(WALL_SECCOMP));
+
+	(void)state;
+	assert_int_equal(json_array_size(json_array_at(boundary, "walls")), 1);
+	assert_int_equal(json_array_size(json_array_at(boundary, "missing")), WALL_COUNT - 1);
+	for (unsigned wall = 0; wall < WALL_COUNT; wall++)
+		assert_int_equal(wall_find(wall_name(wall)), wall);
+	assert_int_equal(wall_find("moat"), WALL_COUNT);
+	assert_null(wall_name(WALL_COUNT));
+}
+
+static void filters_are_programs_that_fit_the_wire(void **state)
+{
+	struct seccomp_program plain = { 0 }, shared = { 0 };
+
+	(void)state;
+	assert_int_equal(seccomp_compile(SECCOMP_PLAIN, &plain, NULL), 0);
+	assert_int_equal(seccomp_compile(SECCOMP_SHARED, &shared, NULL), 0);
+	assert_true(plain.len > 0 && plain.len % 8 == 0);
+	assert_true(shared.len > plain.len && shared.len <= 16384);
+	free(plain.data);
+	free(shared.data);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_empty_config_means_the_defaults),
+		cmocka_unit_test(what_cannot_be_had_or_meant_is_refused),
+		cmocka_unit_test(a_config_says_which_sandbox_the_keeper_builds),
+		cmocka_unit_test(every_wall_is_standing_or_missing),
+		cmocka_unit_test(filters_are_programs_that_fit_the_wire),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
