@@ -69,6 +69,7 @@ struct range_book {
 	uint32_t count;    /* how many there are */
 	int registry_fd;   /* directory shared by all keepers of the machine, or -1 */
 	const char *owner; /* our directory */
+	unsigned kept;     /* registered for us and free: making entries is dear on some disks */
 };
 /* ERR_VALIDATION when the ids are somebody's by /etc/subuid, /etc/subgid or /etc/passwd. */
 int range_book_open(struct range_book *book, uint32_t base, const char *owner, struct error *err);
@@ -127,7 +128,7 @@ struct sandbox_birth {
 	int files_fd;    /* host directory for what is written; -1 with tmpfs */
 	int etc_fd;      /* -1 with an unpacked root */
 	int cgroup_fd;   /* v2 directory to be born in; -1: none */
-	int lock_fd;   /* the parent's; the child must not hold it when the parent is gone */
+	int lock_fd;     /* the parent's; the child must not hold it when the parent is gone */
 	int report_fd;   /* the child says there what stands ("walls HEX\n") or what failed */
 	uint64_t walls;  /* that stand already: limits */
 	unsigned system; /* which system directories the host has; found by sandbox_start */
