@@ -163,7 +163,7 @@ int native_fill(struct place *place, const struct wire_place_make *m, struct san
 int native_start(struct place *place, const struct sandbox_spec *spec, struct birth *b,
 		 int place_fd, pid_t *pid, struct error *err);
 void native_start_keeping(struct keeper *keeper, uint32_t uid_base);
-/* All places are known now: ranges that none of them has are free again. */
+/* All places are known: ranges that none of them has are free again. Also at the keeper's end. */
 void native_adopted(struct keeper *keeper);
 /* False: something of its cgroups is left. */
 bool native_clean(struct place *place);

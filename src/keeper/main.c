@@ -230,6 +230,7 @@ int main(int argc, char **argv)
 		if (keeper.cgroup)
 			rmdir(keeper.cgroup);
 		limit_bases_remove(&keeper.limits);
+		native_adopted(&keeper);
 		spare_remove_all(&keeper);
 	}
 	return 0;

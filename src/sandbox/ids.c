@@ -23,6 +23,7 @@
 #define REGISTRY "/run/berth-uids"
 #define DATABASE_MAX (4u << 20)
 #define RANGES 4096u
+#define KEPT_MAX 32u
 
 /* Field `which` of the lines, counted from 0; with `length` the next field is how many follow. */
 static int check_database(const char *path, int which, bool length, uint32_t base, uint64_t end,
@@ -155,8 +156,10 @@ static bool may_take_over(struct range_book *book, uint32_t number)
 	if (n <= 0)
 		return false;
 	owner[n] = 0;
-	if (strcmp(owner, book->owner) == 0)
+	if (strcmp(owner, book->owner) == 0) {
+		book->kept -= book->kept > 0;
 		return true;
+	}
 	if (!is_orphan(book, name, NULL))
 		return false;
 	unlinkat(book->registry_fd, name, 0);
@@ -196,6 +199,11 @@ void range_give_back(struct range_book *book, uint32_t number)
 {
 	char name[16];
 
+	/* The next place takes it over; the keeper gives all of them back when it ends. */
+	if (book->kept < KEPT_MAX) {
+		book->kept++;
+		return;
+	}
 	entry_name(number, name);
 	if (book->registry_fd >= 0)
 		unlinkat(book->registry_fd, name, 0);

@@ -69,6 +69,7 @@ struct range_book {
 	uint32_t count;    /* how many there are */
 	int registry_fd;   /* directory shared by all keepers of the machine, or -1 */
 	const char *owner; /* our directory */
+	unsigned kept;     /* registered for us and free: making entries is dear on some disks */
 };
 /* ERR_VALIDATION when the ids are somebody's by /etc/subuid, /etc/subgid or /etc/passwd. */
 int range_book_open(struct range_book *book, uint32_t base, const char *owner, struct error *err);

@@ -23,6 +23,8 @@ CYCLES_PER_KILL = 6
 REGISTRY = "/run/berth-uids"
 # Kernel objects that no process shows are counted for the whole machine, where others work too.
 NOISE = 64
+# A keeper keeps some that are free until it ends, and then none.
+RANGES_KEPT = 32
 
 
 class Machine:
@@ -76,7 +78,7 @@ class Machine:
         """Of what is ours nothing may be left when nobody holds a place."""
         return ([f"cgroup {c}" for c in self.cgroups()] + [f"mount {m}" for m in self.mounts()] +
                 [f"process {p}" for p in self.processes()] +
-                [f"uid range {r}" for r in self.ranges()] +
+                [f"{len(self.ranges())} uid ranges"] * (len(self.ranges()) > RANGES_KEPT) +
                 [f"directory {d}" for d in self.directories()])
 
     def descriptors(self):
@@ -235,6 +237,8 @@ def main():
         kills = ", ".join(f"{who} {n} times" for who, n in loop.kills.items())
         print(f"{cycles} cycles, {loop.done} whole, {loop.spoiled} met a kill; killed: {kills}")
         server.stop()
+        server.end_keeper()
+        failures += [f"uid range {r} is left without a keeper" for r in machine.ranges()]
     except (AssertionError, Died) as error:
         failures.append(f"{error}{server.tail(30)}")
     finally:
