@@ -8,8 +8,7 @@ static int environment_of_path(struct server *server, const struct request *requ
 	return environment_get(server->db, request->param[0], environment, err);
 }
 
-/* Those who do not manage environments see which there are, and not how they are made. */
-static json_t *viewed(const struct request *request, json_t *json)
+json_t *environment_viewed(const struct request *request, json_t *json)
 {
 	if (!json || request_may(request, "environments:manage"))
 		return json;
@@ -23,7 +22,7 @@ static json_t *viewed(const struct request *request, json_t *json)
 static json_t *viewed_list(const struct request *request, json_t *list)
 {
 	for (size_t i = 0; i < json_array_size(list); i++)
-		viewed(request, json_array_get(list, i));
+		environment_viewed(request, json_array_get(list, i));
 	return list;
 }
 
@@ -95,7 +94,7 @@ static int show(void *arg, struct request *request, struct response *response, s
 
 	if (environment_of_path(arg, request, &environment, err) < 0)
 		return -1;
-	return answer(response, 200, viewed(request, environment_json(&environment)));
+	return answer(response, 200, environment_viewed(request, environment_json(&environment)));
 }
 
 /*

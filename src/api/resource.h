@@ -43,6 +43,12 @@ int answer_list(struct response *response, const struct list_query *query, json_
 int refuse_host_commands(const struct request *request, struct error *err);
 
 /*
+ * An environment's JSON for whoever asks: those who do not manage environments see which there are,
+ * and not how they are made. Takes and gives back `json`.
+ */
+json_t *environment_viewed(const struct request *request, json_t *json);
+
+/*
  * Makes what a POST asks for under the id given; with `resumed` an earlier server died in the
  * middle of it, so it may be there already and is then to be returned. NULL with err set when
  * nothing was made.

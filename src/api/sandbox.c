@@ -85,10 +85,15 @@ static int ensure(void *arg, struct request *request, struct response *response,
 			error_move(err, &missing);
 			return -1;
 		}
+		if (!request_may(request, "environments:manage"))
+			return error_set(err, ERR_FORBIDDEN,
+					 "this company has no environment " NAME
+					 " yet: somebody with environments:manage makes it by "
+					 "`berth run`");
 		if (make(server, request, company.id, &environment, err) < 0)
 			return -1;
 	}
-	return answer(response, 200, environment_json(&environment));
+	return answer(response, 200, environment_viewed(request, environment_json(&environment)));
 }
 
 static int test(void *arg, struct request *request, struct response *response, struct error *err)
@@ -106,7 +111,7 @@ static const struct field NO_FIELDS[] = { { 0 } };
 
 const struct route SANDBOX_ROUTES[] = {
 	{ HTTP_POST, "/api/companies/:cid/sandbox", ROUTE_NO_BODY_OK, NO_FIELDS,
-	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_COMPANY, .run = ensure,
+	  .access = ACCESS_WRITE, .subject = SUBJECT_COMPANY, .run = ensure,
 	  .answer = "Environment", .errors = "unsupported_environment",
 	  .summary =
 		  "The environment named Sandbox; made on first use if a native place holds here" },

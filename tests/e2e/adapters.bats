@@ -22,19 +22,19 @@ tool() {
 
 @test "a prompt reaches the tool on its standard input, in the current directory" {
 	tool claude 'printf "%s|" "$@"; pwd; cat'
-	out=$(berth run --adapter claude_local --adapter-config "$config" --prompt 'mend the roof')
+	out=$(berth run --env Local --adapter claude_local --adapter-config "$config" --prompt 'mend the roof')
 	same "$out" "-p|--output-format|stream-json|--verbose|$(pwd)"$'\n'"mend the roof"
 	printf 'from\na file\n' >prompt.txt
-	out=$(berth run --adapter claude_local --adapter-config "$config" --prompt-file prompt.txt)
+	out=$(berth run --env Local --adapter claude_local --adapter-config "$config" --prompt-file prompt.txt)
 	has "$out" '^a file$'
-	out=$(echo 'from a pipe' | berth run --adapter process --prompt-file - \
+	out=$(echo 'from a pipe' | berth run --env Local --adapter process --prompt-file - \
 		--adapter-config '{"command": "sh", "args": ["-c", "pwd; cat"], "cwd": "/"}')
 	same "$out" $'/\nfrom a pipe'
 }
 
 @test "the prompt stands in no argument list and no answer" {
 	tool claude 'cat >/dev/null; tr "\0" " " </proc/$PPID/cmdline; tr "\0" " " </proc/$$/cmdline'
-	id=$(berth run -d --adapter claude_local --adapter-config "$config" --prompt 'hush hush')
+	id=$(berth run --env Local -d --adapter claude_local --adapter-config "$config" --prompt 'hush hush')
 	wait_for 20 run_is "$id" succeeded
 	fails has "$(berth logs "$id")" hush
 	fails has "$(run_field "$id" .)" hush

@@ -47,7 +47,7 @@ stranger() { # CURL-ARGUMENT...: as somebody else; $code, $body
 	has "$(cat err)" 'environments:manage'
 	same "$(secure run -q --env box -- echo through)" through
 	# A command on this host is something else than a token.
-	exits 125 secure run -q -- echo here 2>err
+	exits 125 secure run -q --env Local -- echo here 2>err
 	has "$(cat err)" 'driver local'
 	id=$(BERTH_TOKEN_FILE= berth token ls --json | jq -r '.[0].id')
 	BERTH_TOKEN_FILE= berth token revoke "$id"

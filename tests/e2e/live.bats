@@ -8,13 +8,13 @@ shows() { screen | grep -Eq -- "$1"; }
 
 @test "berth events -f goes on over a restart of the server without a gap" {
 	serve
-	berth run -q -- true
+	berth run --env Local -q -- true
 	in_background "$BERTH" events -f --json --since 0 >heard 2>said
 	reader=$!
 	wait_for 10 grep -q '"status":"succeeded"' heard
 	end "$server" KILL
 	serve
-	berth run -q -- true
+	berth run --env Local -q -- true
 	wait_for 20 sh -c '[ "$(grep -c "\"status\":\"succeeded\"" heard)" = 2 ]'
 	# The last thing a run leaves is the release of its lease.
 	wait_for 10 sh -c '[ "$(grep -c "lease_released" heard)" = 2 ]'
@@ -27,7 +27,7 @@ shows() { screen | grep -Eq -- "$1"; }
 
 @test "berth events shows what there was, by type and from a number on" {
 	serve
-	berth run -q -- true
+	berth run --env Local -q -- true
 	wait_for 10 sh -c "'$BERTH' events | grep -q lease_released"
 	has "$(berth events)" 'heartbeat.run.status status=succeeded'
 	same "$(berth events --types heartbeat.run.queued --json | jq -r .payload.status)" queued
@@ -42,7 +42,7 @@ shows() { screen | grep -Eq -- "$1"; }
 	tm new-session -d -s top -x 80 -y 24 "'$BERTH' top; echo left \$?; cat"
 	wait_for 10 shows 'q quits'
 	has "$(screen)" '^Local +local +active +0 '
-	berth run -q -d -- sleep 30 >id
+	berth run --env Local -q -d -- sleep 30 >id
 	wait_for 10 shows "^$(cut -c1-8 id) running .* sleep 30"
 	wait_for 10 shows '^Local +local +active +1 '
 	tm resize-window -t top -x 50 -y 10
@@ -63,11 +63,11 @@ shows() { screen | grep -Eq -- "$1"; }
 		-addext subjectAltName=IP:127.0.0.1 2>openssl.log
 	serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem
 	url=$(sed -n 's/.* and \(https:[^ ]*\)$/\1/p' "$T/serve.log")
-	berth run -q -- true
+	berth run --env Local -q -- true
 	in_background curl -sN --cacert cert.pem "$url/api/companies/$(company)/events?lastEventId=0" >heard
 	reader=$!
 	wait_for 10 grep -q '"status":"succeeded"' heard
-	berth run -q -- true
+	berth run --env Local -q -- true
 	wait_for 10 sh -c '[ "$(grep -c "\"status\":\"succeeded\"" heard)" = 2 ]'
 	# Nobody has to be waited for.
 	end "$server"

@@ -3,7 +3,8 @@ load lib.bash
 
 # The uids that sandboxes have on this machine, the cgroups and the mounts.
 census() {
-	find /run/berth-uids -type l -lname "$T/*" 2>/dev/null
+	# Ranges that are free stay the keeper's until it ends.
+	[ -S "$BERTH_DATA/keeper/keeper.sock" ] || find /run/berth-uids -type l -lname "$T/*" 2>/dev/null
 	find /sys/fs/cgroup -maxdepth 4 -path "*/berth-$(printf %s "$BERTH_DATA/keeper" | sha256sum | cut -c1-8)/*" -type d 2>/dev/null
 	grep -F "$T" /proc/self/mountinfo
 	ls "$BERTH_DATA"/keeper/places "$BERTH_DATA"/keeper/stores 2>/dev/null | grep -v ':$' | grep .

@@ -4,14 +4,14 @@ load lib
 load_on() {
 	while [ ! -e "$T/enough" ]; do
 		berth lease acquire -q box 2>/dev/null | cut -d' ' -f1 | sed 's/^/lease /' >>"$1"
-		berth run --detach -q -- true 2>/dev/null | sed 's/^/run /' >>"$1"
+		berth run --env Local --detach -q -- true 2>/dev/null | sed 's/^/run /' >>"$1"
 	done
 }
 
 @test "a backup under load, restored: everything acknowledged before it is there, the rest is settled" {
 	serve --allow-fake
 	berth env add box --provider fake >/dev/null
-	going=$(berth run --detach -- sleep 300)
+	going=$(berth run --env Local --detach -- sleep 300)
 	wait_for 10 run_is "$going" running
 	loads=()
 	for n in 1 2; do
@@ -114,9 +114,9 @@ load_on() {
 @test "quotas: leases, running and waiting runs of a company have ends" {
 	serve --allow-fake --max-leases-per-company 2 --max-runs-per-company 1 --max-queue-per-company 1
 	berth env add box --provider fake >/dev/null
-	first=$(berth run --detach -- sleep 300)
+	first=$(berth run --env Local --detach -- sleep 300)
 	wait_for 10 run_is "$first" running
-	second=$(berth run --detach -- true)
+	second=$(berth run --env Local --detach -- true)
 	waits() { has "$(run_field "$second" .statusReason)" 'all it may have'; }
 	wait_for 10 waits
 	call POST "/api/companies/$(company)/runs" '{"command": ["true"]}'
@@ -160,7 +160,7 @@ load_on() {
 
 @test "prune by kind, and a dry run that removes nothing" {
 	serve
-	id=$(berth run --detach -- true)
+	id=$(berth run --env Local --detach -- true)
 	wait_for 10 run_is "$id" succeeded
 	would() { has "$(berth prune --dry-run --older-than 1s)" '^would prune 1 runs, '; }
 	wait_for 10 would

@@ -135,7 +135,7 @@ start_tty() {
 stty_of_pane() { stty -a <"$(tm display-message -p '#{pane_tty}')"; }
 
 @test "a run has a terminal too, and attach finds it" {
-	type_in "'$BERTH' run -t -e PS1='inner> ' -- bash --norc --noprofile"
+	type_in "'$BERTH' run --env Local -t -e PS1='inner> ' -- bash --norc --noprofile"
 	wait_for 10 shows '^inner> *$'
 	type_in 'stty size; pwd'
 	wait_for 10 shows '^25 90$'
@@ -153,7 +153,7 @@ stty_of_pane() { stty -a <"$(tm display-message -p '#{pane_tty}')"; }
 }
 
 @test "Ctrl-Z stops berth and not the run" {
-	type_in "'$BERTH' run -q -- sh -c 'for i in \$(seq 1 100); do echo \$i >>ticks; echo \$i; sleep 0.02; done' >got"
+	type_in "'$BERTH' run --env Local -q -- sh -c 'for i in \$(seq 1 100); do echo \$i >>ticks; echo \$i; sleep 0.02; done' >got"
 	wait_for 10 test -s ticks
 	keys C-z
 	wait_for 10 shows 'Stopped'

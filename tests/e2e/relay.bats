@@ -150,7 +150,7 @@ written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -g
 @test "a relay killed after its command ended unheard: exit and output are found in what it left" {
 	for with_keeper in no yes; do
 		serve
-		id=$(berth run --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done
+		id=$(berth run --env Local --detach -- sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done
 			seq 1 20000; echo last >&2; exit 3')
 		wait_for 10 test -s pid
 		wait_for 10 run_is "$id" running
