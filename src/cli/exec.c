@@ -95,6 +95,9 @@ static int exec_verb(struct cli *cli, const struct args *args)
 	if (err.code != ERR_NONE || build(args, body, &err) < 0 ||
 	    api_connect(cli, false, &api, &err) < 0)
 		return cli_fail(cli, &err, EXIT_BERTH);
+	/* From the moment it runs a signal is the command's. */
+	if (!tty && !detach)
+		signals_catch();
 	if (api_callf(api, "POST", body, &exec, &err, "/api/environment-leases/%s/exec?detach=1",
 		      args->positional[0]) < 0)
 		return start_failed(cli, &err);

@@ -31,6 +31,8 @@ int signals_catch(void)
 {
 	struct sigaction action = { .sa_handler = catch_signal };
 
+	if (caught_fd >= 0)
+		return caught_fd;
 	caught = caught_term = 0;
 	caught_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (caught_fd < 0)

@@ -206,6 +206,9 @@ static int submit(struct cli *cli, struct api *api, const struct args *args, jso
 	    put_place(cli, api, company_id, args, body, err) < 0 ||
 	    (args_has(args, "stdin") && put_stdin(body, err) < 0))
 		return -1;
+	/* From the moment it is asked for a signal is the run's. */
+	if (!args_has(args, "tty") && !args_has(args, "detach"))
+		signals_catch();
 	return api_callf(api, "POST", body, run, err, "/api/companies/%s/runs", company_id);
 }
 
