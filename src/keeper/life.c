@@ -97,7 +97,7 @@ void place_describe(const struct place *place, char *socket, size_t socket_size,
 		.ended = alive ? NULL : place->ended,
 		.walls = place->walls,
 		.label = place->label,
-		.pool = place->pooled,
+		.pool = place->pooled + (place->pooled && place->warm),
 	};
 }
 

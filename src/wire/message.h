@@ -354,7 +354,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(9, STR, ended, OPT, 64) /* why it is dead */ \
 					F(10, U64, walls, OPT, ANY64) /* wire/walls.h: those that stand */ \
 					F(11, STR, label, OPT, 512) \
-					F(12, U32, pool, OPT, 1) /* kept ready, nobody's yet */
+					F(12, U32, pool, OPT, 2) /* nobody's yet: 1 being prepared, 2 ready */
 #define WIRE_FIELDS_place_list(F)
 #define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64)
 #define WIRE_FIELDS_keeper_status(F)
