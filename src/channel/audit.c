@@ -51,7 +51,7 @@ static void audit_relays(struct audit *a)
 		const struct relay_place *r = &a->relays.items[i];
 		_cleanup_free_ char *where = NULL;
 
-		if (explained(a, r->id))
+		if (r->pooled || explained(a, r->id))
 			continue;
 		where = r->pid > 0 ? xasprintf("pid %d", (int)r->pid) : xstrdup(r->ended);
 		add(a, "relay", r->id, where,
@@ -59,11 +59,16 @@ static void audit_relays(struct audit *a)
 	}
 }
 
-static bool has_relay(const struct audit *a, const char *place_id)
+/* By its name, or by the cgroup it has: a place of the pool keeps that when it gets a name. */
+static bool has_relay(const struct audit *a, const char *name)
 {
-	for (size_t i = 0; i < a->relays.count; i++)
-		if (streq(a->relays.items[i].id, place_id))
+	for (size_t i = 0; i < a->relays.count; i++) {
+		const struct relay_place *r = &a->relays.items[i];
+		const char *slash = r->cgroup ? strrchr(r->cgroup, '/') : NULL;
+
+		if (streq(r->id, name) || (slash && streq(slash + 1, name)))
 			return true;
+	}
 	return false;
 }
 
@@ -205,7 +210,7 @@ int executor_reap(struct executor *executor, const char *const *place_ids, size_
 	if (keeper_list(executor->keeper, channel_now() + ASK_WAIT_MS, &a.relays, err) < 0)
 		return -1;
 	for (size_t i = 0; i < a.relays.count; i++) {
-		if (explained(&a, a.relays.items[i].id))
+		if (a.relays.items[i].pooled || explained(&a, a.relays.items[i].id))
 			continue;
 		/* One that does not go does not keep the others. */
 		if (executor_stop_place(executor, a.relays.items[i].id, EXEC_LEASE_LOST,

@@ -65,6 +65,7 @@ struct exec_place {
 		*sandbox; /* a native place: one SANDBOX frame of the wire; root and cwd are NULL */
 	size_t sandbox_len;
 	const char *label; /* the caller's name for it, told by executor_labels; NULL for none */
+	uint32_t pool;     /* native: so many like it are kept ready */
 	bool must_exist; /* it was made before: without a relay it is lost, not to be made again */
 	/*
 	 * For a place that cannot take a relay: everything goes through these calls (shell.h),

@@ -35,6 +35,7 @@ struct open_place {
 	int64_t absence_ms;
 	uint8_t *sandbox; /* NULL: not a native place */
 	size_t sandbox_len;
+	uint32_t pool;
 	char *label;
 	struct one_shot one_shot; /* instead of a relay */
 	int stop_fd;              /* latch for its calls; -1 with a relay */

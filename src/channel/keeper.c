@@ -294,6 +294,7 @@ static int take_place(void *arg, const struct wire_message *m, struct error *err
 	out->ended = xstrdup(m->place_state.ended);
 	out->label = xstrdup(m->place_state.label);
 	out->walls = m->place_state.walls;
+	out->pooled = m->place_state.pool > 0;
 	snprintf(out->id, sizeof(out->id), "%s", m->place_state.place_id);
 	return 0;
 }

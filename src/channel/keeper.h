@@ -29,6 +29,7 @@ struct relay_place {
 	pid_t pid;
 	char *root, *cgroup, *ended, *label;
 	uint64_t walls; /* wire/walls.h */
+	bool pooled;    /* kept ready by the keeper, for nobody yet */
 	char id[65];
 };
 void relay_place_clear(struct relay_place *place);

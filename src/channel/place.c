@@ -84,6 +84,7 @@ static struct open_place *place_new(struct executor *executor, const struct exec
 	p->stopped = NOT_STOPPED;
 	p->stop_fd = -1;
 	p->label = xstrdup(from->label);
+	p->pool = from->pool;
 	p->made = from->must_exist;
 	if (from->sandbox) {
 		p->sandbox = xmalloc(from->sandbox_len + 1);
@@ -282,6 +283,7 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 				   : PLACE_LOCAL,
 		.sandbox = { p->sandbox, (uint32_t)p->sandbox_len },
 		.label = p->label,
+		.pool = p->pool,
 		.root = p->root,
 		.cwd = p->cwd,
 		.absence_ms = (uint64_t)p->absence_ms,

@@ -40,6 +40,7 @@ static void client_free(struct client *c)
 	loop_disarm(&keeper->loop, &c->end);
 	conn_close(&c->conn);
 	free(c);
+	pool_client_left(keeper);
 	keeper_check_idle(keeper);
 }
 
@@ -224,6 +225,7 @@ static void serve_status(struct client *c, const struct wire_message *m)
 
 static void serve_shutdown(struct client *c, const struct wire_message *m)
 {
+	pool_drain(c->keeper);
 	if (c->keeper->places) {
 		wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0, "there are places");
 		return;

@@ -65,6 +65,10 @@ struct place {
 	uint32_t range;       /* 1 + number of its uid range; 0: none */
 	char *limits[LIMITS]; /* v1 cgroups, or NULL */
 	char *store;          /* where its files are; NULL: in its own directory */
+	struct shape *shape;  /* what others are like it, if those are kept ready; or NULL */
+	bool pooled;          /* nobody's yet: its relay waits for a config */
+	bool warm;            /* pooled, and its walls stand */
+	bool taken;           /* was pooled */
 	uint64_t walls;
 	char report[REPORT_MAX]; /* what its first process said before it became the relay */
 	size_t report_len;
@@ -127,6 +131,9 @@ struct keeper {
 	unsigned client_count;
 	struct place *places;
 	struct store *stores;
+	struct shape *shapes;
+	struct timer pool_absence;
+	bool stopping;
 	struct sandbox_policy policy;
 	struct range_book ranges;
 	bool has_ranges; /* root, and the ids are nobody's */
@@ -182,6 +189,20 @@ int store_remove(struct store *store, struct client *client, uint32_t stream);
 bool store_reaped(struct keeper *keeper, pid_t pid, int status);
 bool store_uses_range(const struct keeper *keeper, uint32_t range);
 
+/* pool.c */
+/* The shape of what is asked for, NULL when none like it are kept ready. */
+struct shape *pool_shape(struct keeper *keeper, const struct wire_place_make *m,
+			 const struct sandbox_spec *spec);
+/* A prepared place, now with the id that is asked for, or NULL. */
+struct place *pool_take(struct shape *shape, const struct wire_place_make *m);
+void pool_refill(struct shape *shape);
+void pool_lost(struct place *place);
+bool pool_is_empty(const struct keeper *keeper);
+void pool_drain(struct keeper *keeper);
+void pool_client_left(struct keeper *keeper);
+/* Stops the loop when nothing prepared is left, or soon. */
+void pool_stop(struct keeper *keeper);
+
 /* spare.c */
 void spare_load_all(struct keeper *keeper);
 void spare_remove_all(struct keeper *keeper);
@@ -207,6 +228,9 @@ void relay_exec(const struct place *place, int image);
 /* make.c: on success the place is MAKING and in the list. */
 int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
 	       enum wire_error_code *code, struct error *err);
+/* The same for the pool: its relay gets no config yet. */
+int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct shape *shape,
+		  struct place **out, enum wire_error_code *code, struct error *err);
 bool place_id_is_valid(const char *id);
 
 /* life.c */

@@ -97,6 +97,7 @@ void place_describe(const struct place *place, char *socket, size_t socket_size,
 		.ended = alive ? NULL : place->ended,
 		.walls = place->walls,
 		.label = place->label,
+		.pool = place->pooled + (place->pooled && place->warm),
 	};
 }
 
@@ -285,6 +286,7 @@ void place_died(struct place *place, const char *why)
 	place->pid = 0;
 	if (place->phase == PLACE_CLEANING || place->phase == PLACE_REMOVING)
 		return;
+	pool_lost(place);
 	read_ended(place, why);
 	log_info("place %s: its relay ended: %s", place->id, place->ended);
 	/* Nobody is there who could ask for what an absent server left. */
@@ -392,7 +394,8 @@ static void adopt(struct keeper *keeper, const char *id)
 		start_removing(place);
 		return;
 	}
-	if (strcmp(boot, place->boot) == 0 && relay_read(place, place_fd) && adopt_relay(place)) {
+	if (!place->pooled && strcmp(boot, place->boot) == 0 && relay_read(place, place_fd) &&
+	    adopt_relay(place)) {
 		place->phase = PLACE_IS_ALIVE;
 		log_info("place %s: adopted, relay %d", id, (int)place->pid);
 		return;
@@ -400,7 +403,9 @@ static void adopt(struct keeper *keeper, const char *id)
 	/* Exits that nobody took are kept for the server, as when a keeper sees the relay die. */
 	place->destroy = strcmp(boot, place->boot) != 0 || !has_exits(place_fd);
 	/* The keeper died between starting the relay and writing it down. */
-	place->pid = strcmp(boot, place->boot) == 0 ? find_relay(place) : 0;
+	if (!place->pooled || !relay_read(place, place_fd) ||
+	    !process_is(place->pid, place->start_time))
+		place->pid = strcmp(boot, place->boot) == 0 ? find_relay(place) : 0;
 	place->start_time = place->pid ? process_start_time(place->pid) : 0;
 	start_cleaning(place);
 }

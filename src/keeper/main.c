@@ -130,7 +130,7 @@ static void signals_ready(struct watch *watch, uint32_t events)
 		return;
 	/* Relays live on without their keeper; the next one adopts them. */
 	if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
-		keeper->loop.stop = true;
+		pool_stop(keeper);
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		if (!place_reaped(keeper, pid, status))
 			store_reaped(keeper, pid, status);
@@ -169,6 +169,8 @@ void keeper_check_idle(struct keeper *keeper)
 {
 	bool idle = !keeper->places && !keeper->clients;
 
+	if (keeper->stopping && pool_is_empty(keeper))
+		keeper->loop.stop = true;
 	if (!idle)
 		loop_disarm(&keeper->loop, &keeper->idle);
 	else if (keeper->idle.at == 0)

@@ -177,7 +177,7 @@ static int open_birth(struct place *place, const struct wire_place_make *m,
 		return error_errno(err, errno, "making the config socket");
 	b->fd[RELAY_FD_CONFIG - RELAY_FD_LISTEN] = pair[0];
 	place->ready_fd = pair[1];
-	if (send_config(place, m, spec, pair[1], err) < 0)
+	if (!place->pooled && send_config(place, m, spec, pair[1], err) < 0)
 		return -1;
 	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0 && errno != EEXIST)
 		return error_errno(err, errno, "making the spool");
@@ -274,12 +274,19 @@ static void relay_ready(struct watch *watch, uint32_t events)
 	const char *why;
 
 	(void)events;
-	if (!hear_report(place))
+	if (!hear_report(place)) {
+		/* Of one in the pool that is all there is to hear until it is taken. */
+		if (place->pooled && !place->warm &&
+		    memchr(place->report, '\n', place->report_len)) {
+			place->warm = true;
+			loop_disarm(&place->keeper->loop, &place->timer);
+		}
 		return;
+	}
 	loop_unwatch(&place->keeper->loop, watch);
 	close_fdp(&place->ready_fd);
 	loop_disarm(&place->keeper->loop, &place->timer);
-	if (place->phase != PLACE_MAKING)
+	if (place->phase != PLACE_MAKING || place->pooled)
 		return;
 	/* The socket also closes when the relay could not start: its death then follows. */
 	if (place->pid == 0 || !process_is(place->pid, place->start_time))
@@ -296,9 +303,14 @@ static void relay_ready(struct watch *watch, uint32_t events)
 			return;
 		if (dir_open(place->keeper->places_fd, place->id, &place_fd, NULL) == 0)
 			relay_write(place, place_fd, NULL);
+		/* From here on it is found by the one it was made for. */
+		if (place->taken && recipe_write(place, place_fd, NULL) < 0)
+			return;
 	}
 	place->phase = PLACE_IS_ALIVE;
 	client_place_ready(place);
+	if (place->shape)
+		pool_refill(place->shape);
 }
 
 static void making_due(struct timer *timer)
@@ -359,29 +371,79 @@ static int prepare_directory(struct place *place, int *place_fd, struct error *e
 	return FAULT_HERE("keeper.make.recipe-written", err);
 }
 
-int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
-	       enum wire_error_code *code, struct error *err)
+/* A place like it is there already: it only has to be told who it is. */
+static int make_of_prepared(struct place *place, const struct wire_place_make *m,
+			    const struct sandbox_spec *spec, struct error *err)
+{
+	if (FAULT_HERE("keeper.pool.renamed", err) < 0 ||
+	    send_config(place, m, spec, place->ready_fd, err) < 0)
+		return -1;
+	loop_arm(&place->keeper->loop, &place->timer, READY_WAIT_MS);
+	return FAULT_HERE("keeper.pool.configured", err);
+}
+
+static int make_new(struct place *place, const struct wire_place_make *m,
+		    const struct sandbox_spec *spec, struct error *err)
 {
 	_cleanup_close_ int place_fd = -1;
+
+	if (prepare_directory(place, &place_fd, err) < 0)
+		return -1;
+	return start_relay(place, m, spec, place_fd, err);
+}
+
+int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct shape *shape,
+		  struct place **out, enum wire_error_code *code, struct error *err)
+{
 	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = { .root_fd = -1 };
-	struct place *place;
+	struct place *place = place_new(keeper, m->place_id);
 
 	*code = WERR_INVALID;
-	if (check_request(m, err) < 0)
-		return -1;
-	place = place_new(keeper, m->place_id);
+	place->pooled = shape != NULL;
+	place->shape = shape;
 	if (fill_place(place, m, &spec, code, err) < 0) {
 		native_freed(place);
 		place_free(place);
 		return -1;
 	}
 	*code = WERR_START;
-	if (prepare_directory(place, &place_fd, err) < 0 ||
-	    start_relay(place, m, &spec, place_fd, err) < 0) {
+	if (!shape && m->kind == PLACE_NATIVE)
+		place->shape = pool_shape(keeper, m, &spec);
+	if (make_new(place, m, &spec, err) < 0) {
 		/* The recipe undoes what there is by now. */
 		place_destroy(place);
 		return -1;
 	}
 	*out = place;
 	return 0;
+}
+
+static struct place *find_prepared(struct keeper *keeper, const struct wire_place_make *m,
+				   struct sandbox_spec *spec)
+{
+	struct shape *shape;
+
+	if (m->kind != PLACE_NATIVE || m->pool == 0 ||
+	    sandbox_spec_read(&m->sandbox, &keeper->policy, spec, NULL) < 0)
+		return NULL;
+	shape = pool_shape(keeper, m, spec);
+	return shape ? pool_take(shape, m) : NULL;
+}
+
+int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
+	       enum wire_error_code *code, struct error *err)
+{
+	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = { .root_fd = -1 };
+
+	*code = WERR_INVALID;
+	if (check_request(m, err) < 0)
+		return -1;
+	*out = find_prepared(keeper, m, &spec);
+	if (!*out)
+		return place_prepare(keeper, m, NULL, out, code, err);
+	*code = WERR_START;
+	if (make_of_prepared(*out, m, &spec, err) == 0)
+		return 0;
+	place_destroy(*out);
+	return -1;
 }

@@ -44,6 +44,7 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 		.label = place->label,
 		.range = place->range,
 		.store = place->store,
+		.pool = place->pooled,
 	};
 	const char *limits[LIMITS + 1] = { 0 };
 
@@ -72,9 +73,11 @@ int recipe_read(struct place *place, int place_fd, struct error *err)
 		    0 ||
 	    frame.type != WIRE_RECIPE || wire_decode(&frame, &m, err) < 0)
 		return error_set(err, ERR_PROTOCOL, "the recipe of %s cannot be read", place->id);
-	if (strcmp(m.recipe.place_id, place->id) != 0)
+	/* One that was taken and not yet told of has its new name on the directory only. */
+	if (!m.recipe.pool && strcmp(m.recipe.place_id, place->id) != 0)
 		return error_set(err, ERR_PROTOCOL, "the recipe of %s is another place's",
 				 place->id);
+	place->pooled = m.recipe.pool;
 	place->kind = m.recipe.kind;
 	place->root = xstrdup(m.recipe.root);
 	place->made_root = m.recipe.made_root;

@@ -131,6 +131,8 @@ static int open_place(struct provider_host *host, const struct provider_request 
 		.place_id = request->place_id,
 		.generation = request->generation,
 		.label = ref,
+		/* A self-test is no sign that more will be wanted. */
+		.pool = request->lease_id ? native_pool(request->config) : 0,
 	};
 
 	if (!request->place_id || !request->key)

@@ -47,8 +47,8 @@ static const struct field POOL_FIELDS[] = {
 	{ .name = "size",
 	  .type = FIELD_INT,
 	  .min = 0,
-	  .max = 64,
-	  .summary = "places kept ready; only 0 so far" },
+	  .max = 16,
+	  .summary = "places kept ready; 0 (as without it) is none" },
 	{ 0 },
 };
 
@@ -159,11 +159,6 @@ static const char *refuse_require(const json_t *value)
 	return NULL;
 }
 
-static const char *refuse_pool(const json_t *value)
-{
-	return json_int(value, "size", 0) > 0 ? "keeps no places ready yet: size must be 0" : NULL;
-}
-
 static const struct config_schema LIMIT_CONFIG = { .fields = LIMIT_FIELDS };
 static const struct config_schema POOL_CONFIG = { .fields = POOL_FIELDS };
 
@@ -176,7 +171,7 @@ static const struct config_rule RULES[] = {
 	{ .name = "mounts", .refuse = refuse_mounts },
 	{ .name = "user", .how = CONFIG_TRIM, .refuse = refuse_user },
 	{ .name = "reuseLease", .fallback = "false" },
-	{ .name = "warmPool", .nested = &POOL_CONFIG, .refuse = refuse_pool },
+	{ .name = "warmPool", .nested = &POOL_CONFIG },
 	{ .name = "require", .refuse = refuse_require },
 	{ 0 },
 };
@@ -216,6 +211,11 @@ json_t *native_normalize(const json_t *config, bool allow_faults, struct error *
 bool native_is_reusable(const json_t *config)
 {
 	return json_is_true(json_object_get(config, "reuseLease"));
+}
+
+uint32_t native_pool(const json_t *config)
+{
+	return (uint32_t)json_int(json_object_at(config, "warmPool"), "size", 0);
 }
 
 static bool is_read_only(const json_t *mount)

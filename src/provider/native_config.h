@@ -11,6 +11,8 @@
 extern const struct field NATIVE_FIELDS[];
 json_t *native_normalize(const json_t *config, bool allow_faults, struct error *err);
 
+/* How many places are kept ready. */
+uint32_t native_pool(const json_t *config);
 bool native_is_reusable(const json_t *config);
 /* Whether it lets the place write to directories of the host. */
 bool native_shares(const json_t *config);

@@ -357,7 +357,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(12, U32, make_root, OPT, 1) /* create root, remove it at the end */ \
 					F(13, U32, confine, OPT, 1) /* no_new_privs, empty bounding set */ \
 					F(14, BYTES, sandbox, OPT, 24576) /* native: one SANDBOX frame */ \
-					F(15, STR, label, OPT, 512) /* the server's name for it; told in PLACE_STATE */
+					F(15, STR, label, OPT, 512) /* the server's name for it; told in PLACE_STATE */ \
+					F(16, U32, pool, OPT, 64) /* native: so many like it are kept ready */
 #define WIRE_FIELDS_place_state(F)	F(1, STR, place_id, REQ, 64) \
 					F(2, U32, state, REQ, 2) \
 					F(3, STR, socket, OPT, PATH_BOUND) \
@@ -368,7 +369,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(8, STR, cgroup, OPT, PATH_BOUND) \
 					F(9, STR, ended, OPT, 64) /* why it is dead */ \
 					F(10, U64, walls, OPT, ANY64) /* wire/walls.h: those that stand */ \
-					F(11, STR, label, OPT, 512)
+					F(11, STR, label, OPT, 512) \
+					F(12, U32, pool, OPT, 2) /* nobody's yet: 1 being prepared, 2 ready */
 #define WIRE_FIELDS_place_list(F)
 #define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64)
 #define WIRE_FIELDS_keeper_status(F)
@@ -390,7 +392,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(10, U32, range, OPT, ANY32) /* 1 + number of its uid range; 0: none */ \
 					F(11, STRV, limit_cgroups, OPT, 8) /* v1 cgroups that limit it */ \
 					F(12, STR, store, OPT, 64) /* where its files are, if they outlive it */ \
-					F(13, U64, walls, OPT, ANY64)
+					F(13, U64, walls, OPT, ANY64) \
+					F(14, U32, pool, OPT, 1) /* nobody was told of it */
 /*
  * A sandbox, as the server wants it. The keeper checks all of it again: paths against the lists it
  * was started with, walls against what it could build.

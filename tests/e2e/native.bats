@@ -70,9 +70,32 @@ print(os.read(fd, 100).decode().strip())')" /dev/pts/0
 	fails native Disk '{"provider":"native","limits":{"diskMb":10}}' 2>err
 	has "$(cat err)" 'tmpfs'
 	fails native Word '{"provider":"native","require":["moat"]}' 2>err
-	fails native Pool '{"provider":"native","warmPool":{"size":2}}' 2>err
+	fails native Pool '{"provider":"native","warmPool":{"size":17}}' 2>err
 	berth lease release "$(jq -r .id <<<"$lease")" >/dev/null
 	wait_for 10 nothing_left
+}
+
+places() { ls "$BERTH_DATA/keeper/places" | wc -l; }
+has_places() { [ "$(places)" = "$1" ]; }
+
+@test "a warm pool is filled behind the first lease, explained, and goes with the server" {
+	native Box '{"provider":"native","warmPool":{"size":2}}'
+	serve
+	first=$(berth lease acquire Box --json | jq -r .id)
+	wait_for 10 has_places 3
+	ready=$(ls -i "$BERTH_DATA/keeper/places" | cut -d' ' -f1 | sort)
+	second=$(berth lease acquire Box --json | jq -r .id)
+	wait_for 10 has_places 4
+	# One of those that were ready, under its new name.
+	same "$(ls -i "$BERTH_DATA/keeper/places" | cut -d' ' -f1 | sort | comm -12 - <(echo "$ready") | wc -l)" 3
+	same "$(berth exec "$second" -- sh -c 'id -un; pwd')" $'agent\n/workspace'
+	same "$(berth audit)" "nothing unexplained"
+	berth lease release "$first" >/dev/null
+	berth lease release "$second" >/dev/null
+	wait_for 10 has_places 2
+	same "$(berth audit)" "nothing unexplained"
+	end "$(keeper)" TERM
+	wait_for 10 has_places 0
 }
 
 @test "limits bite and are told apart" {

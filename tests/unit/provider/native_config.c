@@ -51,7 +51,7 @@ static void what_cannot_be_had_or_meant_is_refused(void **state)
 		{ "{\"mounts\":[{\"source\":\"/a\",\"target\":\"b\"}]}", "mounts" },
 		{ "{\"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"suid\":true}]}", "mounts" },
 		{ "{\"require\":[\"moat\"]}", "require" },
-		{ "{\"warmPool\":{\"size\":1}}", "warmPool" },
+		{ "{\"warmPool\":{\"size\":17}}", "warmPool" },
 		{ "{\"image\":\"debian\"}", "image" },
 	};
 

@@ -34,6 +34,7 @@ struct fixture {
 	int dir_fd;
 	pid_t keeper;
 	const char *fault; /* it was started with */
+	uint32_t pool;     /* asked for with every place */
 	struct peer peer;
 	uint8_t key[HELLO_KEY_SIZE];
 	uint64_t walls;
@@ -165,6 +166,7 @@ static uint32_t make_place(struct fixture *f, const char *id, const struct wire_
 		.kind = PLACE_NATIVE,
 		.absence_ms = 60000,
 		.label = "a label",
+		.pool = f->pool,
 	};
 	uint32_t stream;
 
@@ -597,6 +599,118 @@ static void a_keeper_killed_while_making_leaves_nothing(void **state)
 	}
 }
 
+#define POOL 2
+
+/* Relays of places that are kept ready, when there are as many as that. */
+static void await_pool(struct fixture *f, unsigned wanted, pid_t pids[POOL])
+{
+	int64_t until = test_now_ms() + CLIENT_WAIT_MS;
+	unsigned found;
+
+	do {
+		uint32_t stream = peer_ask(&f->peer, WIRE_PLACE_LIST, &(struct wire_place_list){});
+
+		assert_true(test_now_ms() < until);
+		poll(NULL, 0, 5);
+		found = 0;
+		while (peer_next_on(&f->peer, stream) == WIRE_PLACE_STATE)
+			if (f->peer.m.place_state.pool == 2 && found < POOL)
+				pids[found++] = (pid_t)f->peer.m.place_state.pid;
+	} while (found != wanted);
+}
+
+static void await_entries(struct fixture *f, size_t wanted)
+{
+	int64_t until = test_now_ms() + CLIENT_WAIT_MS;
+	char path[200];
+
+	snprintf(path, sizeof(path), "%s/places", f->dir);
+	while (count_entries(path) != wanted) {
+		assert_true(test_now_ms() < until);
+		poll(NULL, 0, 5);
+	}
+}
+
+static void prepared_places_are_taken_and_replaced(void **state)
+{
+	struct fixture *f = *state;
+	const struct wire_sandbox other = { .tmpfs = 1 };
+	pid_t pids[POOL], later[POOL];
+
+	f->pool = POOL;
+	have_place(f, "one", &plain);
+	await_pool(f, POOL, pids);
+	have_place(f, "two", &plain);
+	assert_true(f->relay == pids[0] || f->relay == pids[1]);
+	assert_true((f->walls & ALWAYS) == ALWAYS);
+	has(run_in(f, "two", "echo $BERTH_PLACE_ID; echo mine >/tmp/note; id -un", NULL),
+	    "two\nagent\n");
+	await_pool(f, POOL, later);
+	assert_false(later[0] == f->relay || later[1] == f->relay);
+	/* Not for somebody who wants another kind, or none from the pool. */
+	f->pool = 0;
+	have_place(f, "three", &other);
+	assert_false(f->relay == later[0] || f->relay == later[1]);
+	have_place(f, "four", &plain);
+	assert_false(f->relay == later[0] || f->relay == later[1]);
+	lacks(run_in(f, "four", "cat /tmp/note", NULL), "mine");
+	/* As a place like any other it goes. */
+	assert_int_equal(destroy(f, "two"), 0);
+	await_pool(f, POOL, later);
+}
+
+static void a_keeper_that_stops_leaves_nothing_prepared(void **state)
+{
+	struct fixture *f = *state;
+	pid_t pids[POOL];
+
+	f->pool = POOL;
+	have_place(f, "one", &plain);
+	await_pool(f, POOL, pids);
+	peer_close(&f->peer);
+	kill(f->keeper, SIGTERM);
+	waitpid(f->keeper, NULL, 0);
+	await_entries(f, 1);
+	for (int i = 0; i < POOL; i++)
+		assert_false(process_lives(pids[i]));
+	assert_true(process_lives(f->relay));
+	keeper_spawn(f, NULL);
+	keeper_greet(f);
+}
+
+static void a_keeper_killed_while_taking_leaves_nothing_prepared(void **state)
+{
+	static const char *const points[] = { "keeper.pool.renamed:kill",
+					      "keeper.pool.configured:kill" };
+	struct fixture *f = *state;
+
+	f->pool = POOL;
+	for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+		struct wire_place_make m = {
+			.place_id = "half", .kind = PLACE_NATIVE, .absence_ms = 60000, .pool = POOL
+		};
+		_cleanup_buf_ struct buf frame = { 0 };
+		pid_t pids[POOL];
+
+		kill_keeper(f);
+		keeper_spawn(f, points[i]);
+		keeper_greet(f);
+		have_place(f, "one", &plain);
+		await_pool(f, POOL, pids);
+		assert_int_equal(wire_encode(&frame, 0, WIRE_SANDBOX, &plain, NULL), 0);
+		m.sandbox = (struct wire_bytes){ (const uint8_t *)frame.data, (uint32_t)frame.len };
+		peer_ask(&f->peer, WIRE_PLACE_MAKE, &m);
+		waitpid(f->keeper, NULL, 0);
+		peer_close(&f->peer);
+		keeper_spawn(f, NULL);
+		keeper_greet(f);
+		await_entries(f, 1);
+		for (int k = 0; k < POOL; k++)
+			assert_false(process_lives(pids[k]));
+		assert_int_equal(destroy(f, "one"), 0);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -617,6 +731,9 @@ int main(void)
 		TEST(the_end_of_the_relay_is_the_end_of_all),
 		TEST(a_place_outlives_its_keeper_and_the_next_one_ends_it),
 		TEST(a_keeper_killed_while_making_leaves_nothing),
+		TEST(prepared_places_are_taken_and_replaced),
+		TEST(a_keeper_that_stops_leaves_nothing_prepared),
+		TEST(a_keeper_killed_while_taking_leaves_nothing_prepared),
 	};
 	int failed = cmocka_run_group_tests_name("native", tests, NULL, NULL);
 
