@@ -129,7 +129,7 @@ ON_BORROWED_STACK static int child_run(void *arg)
 
 	if (child_enter(l) < 0)
 		return child_fail(l, STEP_ENTER);
-	if (l->confine)
+	if (l->confine && !l->oom)
 		prefer_oom("/proc/self/oom_score_adj");
 	/* The root's descriptor is closed with the others, so the base of cwd is entered first. */
 	if (fchdir(l->root_fd) < 0)
@@ -224,6 +224,29 @@ bool launch_knows_cgroups(void)
 #endif
 }
 
+void launch_oom_open(struct launch_oom *oom)
+{
+	ssize_t n = -1;
+
+	oom->fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	if (oom->fd >= 0)
+		n = read(oom->fd, oom->own, sizeof(oom->own) - 1);
+	if (n > 0) {
+		oom->own[n] = 0;
+		return;
+	}
+	if (oom->fd >= 0)
+		close(oom->fd);
+	oom->fd = -1;
+}
+
+static void oom_stand(const struct launch_oom *oom, const char *value)
+{
+	/* Without leave to change it the payload is as safe as the relay: a wish, as above. */
+	if (oom && pwrite(oom->fd, value, strlen(value), 0) < 0)
+		errno = 0;
+}
+
 int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
 {
 	char oom_path[48];
@@ -231,6 +254,9 @@ int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
 
 	l->failed_step = STEP_NONE;
 	l->failed_errno = 0;
+	if (l->oom && l->oom->fd < 0)
+		l->oom = NULL;
+	oom_stand(l->oom, PAYLOAD_OOM_ADJUST);
 	if (cgroup_fd >= 0) {
 		struct clone3_args args = {
 			.flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP_,
@@ -249,10 +275,12 @@ int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
 		result = clone(child_run, (char *)stack + LAUNCH_STACK_SIZE,
 			       CLONE_VM | CLONE_VFORK | SIGCHLD, l);
 	}
-	if (result < 0) {
+	if (result < 0)
 		child_fail(l, STEP_CLONE);
+	if (l->oom)
+		oom_stand(l->oom, l->oom->own);
+	if (result < 0)
 		return -1;
-	}
 	if (l->failed_step != STEP_NONE) {
 		while (waitpid((pid_t)result, NULL, 0) < 0 && errno == EINTR)
 			;
@@ -262,7 +290,7 @@ int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
 	 * Before it is the program it shares the relay's memory, and with it the protection that
 	 * keeps an ordinary user's process from its own files in /proc.
 	 */
-	if (!l->confine) {
+	if (!l->confine && !l->oom) {
 		snprintf(oom_path, sizeof(oom_path), "/proc/%ld/oom_score_adj", result);
 		prefer_oom(oom_path);
 	}

@@ -32,6 +32,13 @@ struct launch_limit {
 	} value;
 };
 
+/* The launcher's own standing when memory runs out: raised while a child inherits it. */
+struct launch_oom {
+	int fd; /* -1: not ours to change */
+	char own[16];
+};
+void launch_oom_open(struct launch_oom *oom);
+
 struct launch {
 	char *const *argv;
 	char *const *envp;
@@ -46,8 +53,9 @@ struct launch {
 	size_t limit_count;
 	const int *enter_fds; /* cgroups to enter, by writing "0" */
 	size_t enter_count;
-	const void *filter; /* seccomp program, or NULL; needs confine */
-	size_t filter_len;  /* bytes */
+	const void *filter;           /* seccomp program, or NULL; needs confine */
+	size_t filter_len;            /* bytes */
+	const struct launch_oom *oom; /* NULL: the child is told by itself, which costs more */
 	/* Filled by the child. */
 	enum launch_step failed_step;
 	int failed_errno;

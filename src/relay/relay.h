@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include "base/id.h"
+#include "relay/launch.h"
 #include "relay/user.h"
 #include "wire/hello.h"
 #include "wire/loop.h"
@@ -66,7 +67,8 @@ struct relay {
 	const struct tree_kind *tree;
 	void *tree_state; /* of the kind */
 	void *launch_stack;
-	uint8_t *scratch; /* RELAY_SCRATCH bytes while execs run, else NULL */
+	struct launch_oom oom; /* opened with launch_stack */
+	uint8_t *scratch;      /* RELAY_SCRATCH bytes while execs run, else NULL */
 	struct journal journal;
 	bool ending;
 	const char *end_why;

@@ -189,6 +189,7 @@ _Noreturn void shim_main(struct exec *exec, struct launch *l, int fd)
 	sigaddset(&children, SIGCHLD);
 	shim.signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
 	shim.children_fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+	l->oom = NULL; /* the relay's, not this process's */
 	if (launch(l, exec->relay->launch_stack, -1, &shim.main_pid) < 0) {
 		report = (struct report){
 			.kind = REPORT_FAILED,

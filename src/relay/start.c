@@ -256,8 +256,11 @@ static int run(struct start *s, struct exec *exec, const struct wire_exec_start 
 	l.stdin_fd = s->child_fd[0] >= 0 ? s->child_fd[0] : relay->null_fd;
 	l.stdout_fd = exec->pty ? l.stdin_fd : s->child_fd[1];
 	l.stderr_fd = s->child_fd[2] >= 0 ? s->child_fd[2] : l.stdout_fd;
-	if (!relay->launch_stack)
+	if (!relay->launch_stack) {
 		relay->launch_stack = launch_stack_new();
+		launch_oom_open(&relay->oom);
+	}
+	l.oom = &relay->oom;
 	if (relay->tree->start(exec, &l) < 0)
 		return explain(&l, m, s->cwd, f);
 	return 0;
