@@ -152,7 +152,7 @@ static void drop_retired(struct tls *tls)
 
 int tls_reload(struct tls *tls, struct error *err)
 {
-	struct pair *pair;
+	struct pair *pair = NULL;
 
 	if (pair_load(tls, &pair, err) < 0)
 		return -1;

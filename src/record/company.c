@@ -206,7 +206,7 @@ static int free_prefix_tx(struct tx *tx, const struct company *row, char out[PRE
 	id_new(odd);
 	for (char *c = odd; *c; c++)
 		*c = (char)toupper((unsigned char)*c);
-	snprintf(out, PREFIX_MAX + 1, "%s%.6s", base, odd);
+	snprintf(out, PREFIX_MAX + 1, "%s%.6s", base, odd + ID_SIZE - 7);
 	return 0;
 }
 
