@@ -98,7 +98,7 @@ static const struct expectation {
 	{ "PATCH /api/environments/:id", ENVIRONMENT_MANAGERS },
 	{ "DELETE /api/environments/:id", ENVIRONMENT_MANAGERS },
 	{ "POST /api/environments/:id/probe", ENVIRONMENT_MANAGERS },
-	{ "POST /api/companies/:cid/sandbox", ENVIRONMENT_MANAGERS },
+	{ "POST /api/companies/:cid/sandbox", WRITERS },
 	{ "POST /api/sandbox/test", ADMINS },
 	{ "GET /api/environments/:id/leases", ENVIRONMENT_MANAGERS },
 	{ "POST /api/environments/:id/leases", ENVIRONMENT_MANAGERS },

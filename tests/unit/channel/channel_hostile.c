@@ -372,7 +372,7 @@ static void a_replayed_hello_is_refused(void **state)
 	prepare_hostile(im, &g);
 	assert_int_equal(exec_adopt(im->t->executor, &g.spec, &g.exec, &g.err), -1);
 	assert_int_equal(g.err.code, ERR_LEASE_LOST);
-	assert_int_equal(logged(im, "does not hold the place's key"), 1);
+	assert_true(logged(im, "does not hold the place's key") >= 1);
 	runlog_close(g.log);
 }
 

@@ -203,6 +203,7 @@ static void a_restarted_server_adopts_what_runs_twice(void **state)
 	enum { MANY = 20 };
 	struct execs *t = *state;
 	struct going *g = xcalloc(MANY, sizeof(*g));
+	int64_t seen[MANY] = { 0 };
 
 	for (int i = 0; i < MANY; i++) {
 		prepare(t, &g[i], SHELL_COMMAND(COUNTING));
@@ -210,6 +211,9 @@ static void a_restarted_server_adopts_what_runs_twice(void **state)
 	}
 	for (int round = 0; round < 2; round++) {
 		wait_until(runlog_size(t->logs, g[0].id) > 5000 * (round + 1));
+		/* What grows has its thread in exec_wait. */
+		for (int i = 0; i < MANY; i++)
+			wait_until(runlog_size(t->logs, g[i].id) > seen[i]);
 		executor_free(t->executor);
 		for (int i = 0; i < MANY; i++) {
 			assert_int_equal(pthread_join(g[i].thread, NULL), 0);
@@ -220,6 +224,7 @@ static void a_restarted_server_adopts_what_runs_twice(void **state)
 		server_starts(t);
 		open_place(t, PLACE, GENERATION);
 		for (int i = 0; i < MANY; i++) {
+			seen[i] = runlog_size(t->logs, g[i].id);
 			adopt(t, &g[i]);
 			spawn_wait(&g[i]);
 		}
