@@ -1,7 +1,8 @@
 /*
  * One authenticated connection to a relay, or to the keeper: many streams of frames over one
- * socket. Whoever calls sends from its own thread; what comes in is sorted by the loop's thread
- * into the queue of its stream, where one thread takes it.
+ * socket. Whoever calls sends from its own thread; what comes in is sorted into the queue of its
+ * stream, where one thread takes it: by the loop's thread, or, while only one thread waits for
+ * something from this link, by that one, which saves a wake-up.
  *
  * The other side's bytes are hostile. Frames that break a rule of wire/message.h close the link and
  * are logged once. Memory is bounded: data by the credit of its stream, messages by their number,

@@ -1,7 +1,7 @@
 /*
- * The one thread that moves the frames of every link: out of sockets into bounded queues, and what
- * a socket did not take at once into it. It never touches a disk and never waits for anybody but
- * epoll; it also keeps the links alive with pings.
+ * The one thread that moves the frames of every link that no waiting thread reads itself: out of
+ * sockets into bounded queues, and what a socket did not take at once into it. It never touches a
+ * disk and never waits for anybody but epoll; it also keeps the links alive with pings.
  */
 #pragma once
 
