@@ -1,0 +1,66 @@
+/*
+ * Manifests: a tree as it was at a moment, on disk, in the order of tree/entry.h. Written as a
+ * stream to a temporary name and put in place by rename after fsync; read as a stream or by path
+ * (mapped, with an index of blocks). A manifest ends with a count and a checksum: a torn one is
+ * refused (ERR_CORRUPT or what the error table has for it).
+ *
+ * Scanning a directory of this host gives one. The hash cache is the last manifest of that
+ * directory: an entry whose device, inode, size, mtime and ctime (ns) are what they were keeps its
+ * hash, unless it is racy: its ctime was not older than the scan's begin by the file system's clock
+ * (git's rule), since a change in the same tick would not show. Files are hashed by several
+ * threads.
+ */
+#pragma once
+
+#include "base/json.h"
+#include "tree/entry.h"
+#include "tree/ignore.h"
+#include "tree/walk.h"
+
+struct manifest_writer;
+int manifest_create(int dir_fd, const char *name, struct manifest_writer **w, struct error *err);
+/* Entries in order; anything else is ERR_INTERNAL. */
+int manifest_add(struct manifest_writer *w, const struct tree_entry *entry, struct error *err);
+int manifest_commit(struct manifest_writer *w, struct error *err); /* frees it */
+void manifest_abandon(struct manifest_writer *w);
+
+struct manifest;
+int manifest_open(int dir_fd, const char *name, struct manifest **m, struct error *err);
+void manifest_close(struct manifest *m);
+uint64_t manifest_count(const struct manifest *m);
+/* Bytes of all files. */
+uint64_t manifest_bytes(const struct manifest *m);
+/* By path. *out points into the manifest. */
+bool manifest_find(const struct manifest *m, const char *path, size_t len, struct tree_entry *out);
+
+struct manifest_cursor {
+	const struct manifest *m;
+	size_t at;
+};
+/* In order; false at the end. NULL m has no entries. */
+bool manifest_next(struct manifest_cursor *c, struct tree_entry *out);
+
+struct scan_progress {
+	uint64_t files, bytes;
+};
+struct scan_options {
+	const char *cache_dir; /* where caches are kept; NULL: none is used or written */
+	bool hash;             /* otherwise hashes only where the cache knows them */
+	bool use_ignore;       /* .gitignore, .berthignore, info/exclude */
+	bool skip_git;
+	uint64_t max_entries, max_bytes; /* 0: none; beyond is ERR_TOO_LARGE, found while walking */
+	int threads;                     /* 0: as many as processors, at most 8 */
+	void (*progress)(void *arg, const struct scan_progress *now);
+	void *progress_arg;
+	int cancel_fd; /* readable: ERR_CANCELLED; -1: none */
+};
+struct scan_report {
+	uint64_t files, dirs, symlinks, bytes;
+	uint64_t hashed, hashed_bytes; /* read, not known from the cache */
+	json_t *skipped; /* array of {path, reason}: specials, unreadable; at most 1,000, and
+			    skipped_count */
+	uint64_t skipped_count;
+};
+/* Writes the manifest DIR/name of root_fd's tree. */
+int workspace_scan(int root_fd, const struct scan_options *options, int dir_fd, const char *name,
+		   struct scan_report *report, struct error *err);
