@@ -53,7 +53,7 @@ const struct shape SHAPES[] = {
 	  SHAPE({ "id", "uuid", NULL, NULL }, { "companyId", "uuid", NULL, NULL },
 		{ "projectId", "uuid", NULL, NULL }, { "sourceIssueId", "uuid?", NULL, NULL },
 		{ "derivedFromExecutionWorkspaceId", "uuid?", NULL, NULL },
-		{ "mode", "string", NULL, workspace_mode_names },
+		{ "mode", "string", NULL, execution_mode_names },
 		{ "strategyType", "string", NULL, NULL }, { "name", "string", NULL, NULL },
 		{ "status", "string", NULL, workspace_status_names },
 		{ "cwd", "string?", NULL, NULL }, { "repoUrl", "string?", NULL, NULL },

@@ -174,7 +174,7 @@ static int destroy(void *arg, struct request *request, struct response *response
 static const struct field NO_FIELDS[] = { { 0 } };
 static const struct field LIST_QUERY[] = {
 	{ .name = "status", .type = FIELD_STRING, .one_of = workspace_status_names },
-	{ .name = "mode", .type = FIELD_STRING, .one_of = workspace_mode_names },
+	{ .name = "mode", .type = FIELD_STRING, .one_of = execution_mode_names },
 	{ .name = "projectId", .type = FIELD_STRING, .max = 36 },
 	{ .name = "sourceIssueId", .type = FIELD_STRING, .max = 36 },
 	{ .name = "reuseEligible",

@@ -71,7 +71,7 @@
 	X(EXEC_CANCELLED, "cancelled")                                                             \
 	X(EXEC_LEASE_LOST, "lease_lost")
 
-#define WORKSPACE_MODES(X)                                                                         \
+#define EXECUTION_MODES(X)                                                                         \
 	X(WORKSPACE_SHARED, "shared_workspace")                                                    \
 	X(WORKSPACE_ISOLATED, "isolated_workspace")                                                \
 	X(WORKSPACE_OPERATOR_BRANCH, "operator_branch")                                            \
@@ -190,7 +190,7 @@
 	X(fencing, FENCINGS)                                                                       \
 	X(run_status, RUN_STATUSES)                                                                \
 	X(exec_reason, EXEC_REASONS)                                                               \
-	X(workspace_mode, WORKSPACE_MODES)                                                         \
+	X(execution_mode, EXECUTION_MODES)                                                         \
 	X(workspace_status, WORKSPACE_STATUSES)                                                    \
 	X(issue_workspace_mode, ISSUE_WORKSPACE_MODES)                                             \
 	X(project_workspace_mode, PROJECT_WORKSPACE_MODES)                                         \
@@ -217,7 +217,7 @@ enum place_state { PLACE_STATES(KIND_VALUE_) PLACE_STATE_COUNT };
 enum fencing { FENCINGS(KIND_VALUE_) FENCING_COUNT };
 enum run_status { RUN_STATUSES(KIND_VALUE_) RUN_STATUS_COUNT };
 enum exec_reason { EXEC_REASONS(KIND_VALUE_) EXEC_REASON_COUNT };
-enum workspace_mode { WORKSPACE_MODES(KIND_VALUE_) WORKSPACE_MODE_COUNT };
+enum execution_mode { EXECUTION_MODES(KIND_VALUE_) EXECUTION_MODE_COUNT };
 enum workspace_status { WORKSPACE_STATUSES(KIND_VALUE_) WORKSPACE_STATUS_COUNT };
 enum issue_workspace_mode { ISSUE_WORKSPACE_MODES(KIND_VALUE_) ISSUE_WORKSPACE_MODE_COUNT };
 enum project_workspace_mode { PROJECT_WORKSPACE_MODES(KIND_VALUE_) PROJECT_WORKSPACE_MODE_COUNT };

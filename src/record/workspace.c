@@ -111,7 +111,7 @@ const struct field WORKSPACE_FIELDS[] = {
 	{ .name = "derivedFromExecutionWorkspaceId", .type = FIELD_UUID, .flags = FIELD_NULLABLE },
 	{ .name = "mode",
 	  .type = FIELD_STRING,
-	  .one_of = workspace_mode_names,
+	  .one_of = execution_mode_names,
 	  .summary = "As issue and project want it unless given" },
 	{ .name = "strategyType", .type = FIELD_STRING, .one_of = workspace_strategy_names },
 	{ .name = "providerType", .type = FIELD_STRING, .one_of = workspace_provider_names },
@@ -172,14 +172,14 @@ json_t *workspace_record_json(const struct workspace_record *workspace)
 static int workspace_record_read(struct cursor *c, struct workspace_record *out, struct error *err)
 {
 	_cleanup_(workspace_record_clear) struct workspace_record row = { 0 };
-	enum workspace_mode mode;
+	enum execution_mode mode;
 	enum workspace_status status;
 
 	id_copy(row.id, col_text(c, 0));
 	id_copy(row.company_id, col_text(c, 1));
 	id_copy(row.project_id, col_text(c, 2));
 	id_copy(row.source_issue_id, col_text(c, 3));
-	if (!workspace_mode_parse(col_text(c, 4), &mode))
+	if (!execution_mode_parse(col_text(c, 4), &mode))
 		return unexpected_value(err, "workspace mode", col_text(c, 4));
 	if (!workspace_status_parse(col_text(c, 7), &status))
 		return unexpected_value(err, "workspace status", col_text(c, 7));
@@ -315,14 +315,14 @@ static char *given_or(const char *given, const char *otherwise)
 static int workspace_fill(const struct workspace_record *in, int64_t now,
 			  struct workspace_record *row, struct error *err)
 {
-	enum workspace_mode mode;
+	enum execution_mode mode;
 	enum workspace_status status;
 
 	row->name = name_trimmed("A workspace's name", in->name, NAME_MAX_BYTES, err);
 	if (!row->name)
 		return -1;
-	row->mode = given_or(in->mode, workspace_mode_name(WORKSPACE_SHARED));
-	if (!workspace_mode_parse(row->mode, &mode))
+	row->mode = given_or(in->mode, execution_mode_name(WORKSPACE_SHARED));
+	if (!execution_mode_parse(row->mode, &mode))
 		return error_set(err, ERR_VALIDATION, "unknown workspace mode \"%.100s\"",
 				 row->mode);
 	row->status = given_or(in->status, workspace_status_name(WORKSPACE_ACTIVE));
@@ -439,7 +439,7 @@ static int close_row(struct tx *tx, struct workspace_writing *w, struct error *e
 	if (check_unused(tx, row, err) < 0)
 		return -1;
 	row->closed_at = w->now;
-	if (!streq(row->mode, workspace_mode_name(WORKSPACE_SHARED)))
+	if (!streq(row->mode, execution_mode_name(WORKSPACE_SHARED)))
 		return 0;
 	return tx_exec(tx, &WORKSPACE_UNLINK_ISSUES, err, B_TEXT(row->id), B_INT(w->now)) < 0 ? -1
 											      : 0;

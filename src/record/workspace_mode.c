@@ -36,26 +36,26 @@ const char *workspace_mode_for_issue(const char *issue_mode)
 	enum issue_workspace_mode mode;
 
 	if (!issue_workspace_mode_parse(issue_mode, &mode))
-		return workspace_mode_name(WORKSPACE_SHARED);
+		return execution_mode_name(WORKSPACE_SHARED);
 	switch (mode) {
 	case ISSUE_WORKSPACE_ISOLATED:
-		return workspace_mode_name(WORKSPACE_ISOLATED);
+		return execution_mode_name(WORKSPACE_ISOLATED);
 	case ISSUE_WORKSPACE_OPERATOR_BRANCH:
-		return workspace_mode_name(WORKSPACE_OPERATOR_BRANCH);
+		return execution_mode_name(WORKSPACE_OPERATOR_BRANCH);
 	case ISSUE_WORKSPACE_AGENT_DEFAULT:
-		return workspace_mode_name(WORKSPACE_ADAPTER_MANAGED);
+		return execution_mode_name(WORKSPACE_ADAPTER_MANAGED);
 	default:
-		return workspace_mode_name(WORKSPACE_SHARED);
+		return execution_mode_name(WORKSPACE_SHARED);
 	}
 }
 
 const char *issue_mode_of_workspace(const char *workspace_mode)
 {
-	enum workspace_mode mode;
+	enum execution_mode mode;
 
 	if (!workspace_mode)
 		return issue_workspace_mode_name(ISSUE_WORKSPACE_AGENT_DEFAULT);
-	if (!workspace_mode_parse(workspace_mode, &mode))
+	if (!execution_mode_parse(workspace_mode, &mode))
 		return issue_workspace_mode_name(ISSUE_WORKSPACE_SHARED);
 	switch (mode) {
 	case WORKSPACE_ADAPTER_MANAGED:
