@@ -24,6 +24,7 @@ struct place_request {
 	const json_t *config; /* runtime config: secrets resolved; never stored */
 	const char *lease_id, *run_id, *issue_id, *agent_id, *workspace_id; /* NULL for none */
 	const char *workspace_mode;                                         /* NULL for none */
+	const struct workspace_mount *workspace; /* NULL: none is to be mounted */
 	int64_t deadline_ms;
 	/* The holding this will be; NULL and 0 where it is not known yet. */
 	const char *place_id;

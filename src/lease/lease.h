@@ -67,6 +67,12 @@ struct lease_request {
 	const json_t *runtime_config; /* secrets resolved; NULL: the stored config holds none */
 	const char *run_id, *issue_id, *agent_id, *workspace_id,
 		*workspace_mode;         /* NULL for none */
+	/*
+	 * What the place is to have as its /workspace; NULL: a directory of its own. Where that
+	 * cannot be had (another provider, a file system that cannot be laid under) lease_acquire
+	 * says ERR_UNPROCESSABLE in words for people: ask again without it and copy.
+	 */
+	const struct workspace_mount *workspace;
 	const enum lease_policy *policy; /* NULL: what the environment's config implies */
 	/* 0: none / default. A lease with neither run, ttl nor idle time gets an hour. */
 	int64_t ttl_ms, idle_ms, retain_ms;

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "channel/exec.h"
 #include "record/kinds.h"
+#include "record/place.h"
 
 struct probe {
 	bool ok;
@@ -36,6 +37,7 @@ struct provider_request {
 	int64_t generation;
 	const uint8_t *key; /* PLACE_KEY_SIZE bytes */
 	bool keep_files;    /* after the end of its processes, until it is released or destroyed */
+	const struct workspace_mount *workspace; /* NULL: none is to be mounted */
 };
 
 struct provider_lease {

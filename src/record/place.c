@@ -2,6 +2,11 @@
 
 #include "record/row.h"
 
+const char *workspace_how_name(enum workspace_how how)
+{
+	return how == WORKSPACE_BIND ? "bind" : "overlay";
+}
+
 void place_clear(struct place *place)
 {
 	free(place->provider);

@@ -8,6 +8,22 @@
 #include "record/kinds.h"
 #include "record/record.h"
 
+/*
+ * A directory of this host that a place has as its /workspace. Only places on this host can have
+ * one (provider native); whoever cannot refuses it with ERR_UNPROCESSABLE. Whether the caller may
+ * name the directory is judged before it gets here.
+ */
+enum workspace_how {
+	WORKSPACE_OVERLAY, /* under a layer of the place's own, which takes all writes */
+	WORKSPACE_BIND,    /* the directory itself */
+};
+struct workspace_mount {
+	const char *path; /* absolute, canonical */
+	enum workspace_how how;
+	const char *masks; /* overlay: file that says what is not to be seen; NULL: nothing */
+};
+const char *workspace_how_name(enum workspace_how how); /* "overlay", "bind" */
+
 struct place {
 	char id[ID_SIZE], company_id[ID_SIZE], environment_id[ID_SIZE];
 	enum driver_kind driver;
