@@ -110,3 +110,9 @@ int path_open_child_dir(int dirfd, const char *name)
 	return open_resolving(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK, 0,
 			      RESOLVE_NO_XDEV_ | RESOLVE_NO_SYMLINKS_);
 }
+
+int path_open_dir(int dirfd, const char *path)
+{
+	return open_resolving(dirfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK, 0,
+			      RESOLVE_BENEATH_ | RESOLVE_NO_SYMLINKS_ | RESOLVE_NO_MAGICLINKS_);
+}

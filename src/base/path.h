@@ -26,3 +26,8 @@ int path_open_beneath(int dirfd, const char *path, int flags, mode_t mode, int *
  * errno set: EXDEV for a mount point, ENOTDIR or ELOOP for anything that is no directory.
  */
 int path_open_child_dir(int dirfd, const char *name);
+/*
+ * Opens the directory `path` beneath dirfd through no link at all; mounts are entered. Returns the
+ * fd, or -1 with errno set.
+ */
+int path_open_dir(int dirfd, const char *path);

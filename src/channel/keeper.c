@@ -18,7 +18,7 @@
 #include "channel/link.h"
 #include "channel/points.h"
 #include "wire/place.h"
-#include "wire/sha256.h"
+#include "base/sha256.h"
 
 #define START_WAIT_MS 10000
 #define LOOK_AGAIN_MS 5

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "keeper/keeper.h"
-#include "wire/sha256.h"
+#include "base/sha256.h"
 
 void native_start_keeping(struct keeper *keeper, uint32_t uid_base)
 {
@@ -105,6 +105,7 @@ int native_fill(struct place *place, const struct wire_place_make *m, struct san
 	place->root = xstrdup("/");
 	if (sandbox_spec_read(&m->sandbox, &keeper->policy, spec, err) < 0)
 		return -1;
+	place->overlaid = spec->workspace.source_fd >= 0 && spec->workspace.overlay;
 	limit_set_init(&set);
 	r = limits_plan(&keeper->limits, spec, place->id, &set, err);
 	for (int i = 0; i < LIMITS; i++)
@@ -126,13 +127,32 @@ static int own(int fd, uid_t base, const char *what, struct error *err)
 		       : 0;
 }
 
+/*
+ * Each holding begins with a layer of its own: an older one would hide what the host's files have
+ * become since. It goes with the place, because removing it takes its time.
+ */
+static int put_layers_aside(int files_fd, int place_fd, struct error *err)
+{
+	static const char *const layers[] = { SANDBOX_UPPER, SANDBOX_WORK };
+
+	for (size_t i = 0; i < ARRAY_SIZE(layers); i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "stale-%s", layers[i]);
+		if (renameat(files_fd, layers[i], place_fd, name) < 0 && errno != ENOENT)
+			return error_errno(err, errno, "putting an older layer aside");
+	}
+	return 0;
+}
+
 static int open_files(struct place *place, const struct sandbox_spec *spec, int place_fd, int *fd,
 		      struct error *err)
 {
 	if (spec->tmpfs)
 		return 0;
 	if (place->store) {
-		if (store_files(store_find(place->keeper, place->store), fd, err) < 0)
+		if (store_files(store_find(place->keeper, place->store), fd, err) < 0 ||
+		    put_layers_aside(*fd, place_fd, err) < 0)
 			return -1;
 	} else {
 		if (mkdirat(place_fd, PLACE_FILES_NAME, 0700) < 0 && errno != EEXIST)

@@ -4,8 +4,9 @@
  * takes it renames its directory and sends the config: from then on it is the place that was asked
  * for.
  *
- * Places are alike when their SANDBOX frames are, byte for byte. Those with mounts, a root or a
- * store are not prepared: what their paths mean is judged when they are made for somebody.
+ * Places are alike when their SANDBOX frames are, byte for byte. Those with mounts, a root, a
+ * store or a workspace of the host are not prepared: what their paths mean is judged when they are
+ * made for somebody.
  *
  * The recipe says `pool` until the relay of a taken place listens. Whatever says so when a keeper
  * starts is destroyed: nobody has been told of it.
@@ -19,7 +20,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "keeper/keeper.h"
-#include "wire/sha256.h"
+#include "base/sha256.h"
 
 #define POOL_PER_SHAPE 16u
 #define POOL_IN_ALL 64u
@@ -157,7 +158,8 @@ struct shape *pool_shape(struct keeper *keeper, const struct wire_place_make *m,
 {
 	struct shape *shape;
 
-	if (m->pool == 0 || spec->mount_count > 0 || spec->root_fd >= 0 || spec->store)
+	if (m->pool == 0 || spec->mount_count > 0 || spec->root_fd >= 0 || spec->store ||
+	    spec->workspace.source_fd >= 0)
 		return NULL;
 	shape = shape_of(keeper, &m->sandbox);
 	shape->want = MIN_OF(m->pool, POOL_PER_SHAPE);

@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "wire/sha256.h"
+#include "base/sha256.h"
 
 #define REGISTRY "/run/berth-uids"
 #define DATABASE_MAX (4u << 20)

@@ -21,7 +21,7 @@
 #pragma once
 
 #include "wire/message.h"
-#include "wire/sha256.h"
+#include "base/sha256.h"
 
 #define HELLO_KEY_SIZE 32
 

@@ -1,7 +1,9 @@
-#include "wire/sha256.h"
+#include "base/sha256.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/sha256_blocks.h"
 
 static const uint32_t round_constant[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
@@ -34,7 +36,7 @@ static void put_be32(uint8_t *p, uint32_t v)
 	p[3] = (uint8_t)v;
 }
 
-static void compress(uint32_t state[8], const uint8_t block[64])
+static void compress(uint32_t state[8], const uint8_t block[SHA256_BLOCK])
 {
 	uint32_t w[64], v[8];
 
@@ -62,6 +64,34 @@ static void compress(uint32_t state[8], const uint8_t block[64])
 		state[i] += v[i];
 }
 
+void sha256_blocks_portable(uint32_t state[8], const uint8_t *data, size_t count)
+{
+	for (; count > 0; count--, data += SHA256_BLOCK)
+		compress(state, data);
+}
+
+/*
+ * Asking the processor traps in virtual machines and takes longer than a short message, so it is
+ * asked when the first long one comes, and once.
+ */
+#define WORTH_ASKING 64
+enum { UNASKED, PORTABLE, FAST };
+
+static void blocks(uint32_t state[8], const uint8_t *data, size_t count)
+{
+	static atomic_int known = UNASKED;
+	int way = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (way == UNASKED && count >= WORTH_ASKING) {
+		way = sha256_x86_present() ? FAST : PORTABLE;
+		atomic_store_explicit(&known, way, memory_order_relaxed);
+	}
+	if (way == FAST)
+		sha256_blocks_x86(state, data, count);
+	else
+		sha256_blocks_portable(state, data, count);
+}
+
 void sha256_init(struct sha256 *s)
 {
 	static const uint32_t start[8] = {
@@ -87,10 +117,13 @@ void sha256_update(struct sha256 *s, const void *data, size_t len)
 		len -= take;
 		if (have + take < 64)
 			return;
-		compress(s->state, s->block);
+		blocks(s->state, s->block, 1);
 	}
-	for (; len >= 64; p += 64, len -= 64)
-		compress(s->state, p);
+	if (len >= SHA256_BLOCK) {
+		blocks(s->state, p, len / SHA256_BLOCK);
+		p += len - len % SHA256_BLOCK;
+		len %= SHA256_BLOCK;
+	}
 	if (len > 0)
 		memcpy(s->block, p, len);
 }

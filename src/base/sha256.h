@@ -1,6 +1,6 @@
 /*
  * SHA-256 and HMAC-SHA-256 of our own, because relay and keeper link no library but libc.
- * Checked against libcrypto in the tests.
+ * With the processor's own instructions where it has them. Checked against libcrypto in the tests.
  */
 #pragma once
 
