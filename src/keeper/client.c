@@ -95,10 +95,10 @@ static void client_reject(struct client *c, enum wire_error_code code, const cha
 
 static void send_state(struct client *c, uint32_t stream, const struct place *place)
 {
-	char socket[PATH_BOUND + 1];
+	struct place_paths paths;
 	struct wire_place_state state;
 
-	place_describe(place, socket, sizeof(socket), &state);
+	place_describe(place, &paths, &state);
 	client_send(c, stream, WIRE_PLACE_STATE, &state);
 }
 

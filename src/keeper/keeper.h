@@ -9,6 +9,7 @@
  *     DIR/places/<id>/s          the relay's socket        spool/  its spool        log  its stderr
  *     DIR/places/<id>/root/      the root of a place of kind dir that was given none
  *     DIR/places/<id>/files/     what a native place writes, unless it is kept in a store
+ *     DIR/places/<id>/stale-*    layers of an earlier holding over a workspace, from a store
  *     DIR/stores/<name>/         files of native places that outlive their relays; range: whose
  *     DIR/spares/<tag>/          empty directories of native places, to be used again
  *     DIR/etc/                   what native places see as /etc
@@ -65,6 +66,7 @@ struct place {
 	uint32_t range;       /* 1 + number of its uid range; 0: none */
 	char *limits[LIMITS]; /* v1 cgroups, or NULL */
 	char *store;          /* where its files are; NULL: in its own directory */
+	bool overlaid;        /* its workspace is a layer over a directory of the host */
 	struct shape *shape;  /* what others are like it, if those are kept ready; or NULL */
 	bool pooled;          /* nobody's yet: its relay waits for a config */
 	bool warm;            /* pooled, and its walls stand */
@@ -244,7 +246,11 @@ void place_died(struct place *place, const char *why);
 bool place_reaped(struct keeper *keeper, pid_t pid, int status);
 /* Takes over what an earlier keeper left. */
 void place_adopt_all(struct keeper *keeper);
-void place_describe(const struct place *place, char *socket, size_t socket_size,
+struct place_paths {
+	char socket[PATH_BOUND], upper[PATH_BOUND];
+};
+/* `out` points into `paths`. */
+void place_describe(const struct place *place, struct place_paths *paths,
 		    struct wire_place_state *out);
 
 /* client.c */

@@ -76,19 +76,24 @@ void place_free(struct place *place)
 	keeper_check_idle(keeper);
 }
 
-void place_describe(const struct place *place, char *socket, size_t socket_size,
+void place_describe(const struct place *place, struct place_paths *paths,
 		    struct wire_place_state *out)
 {
 	bool alive = place->phase == PLACE_MAKING || place->phase == PLACE_IS_ALIVE;
+	const char *dir = place->keeper->dir;
 
-	snprintf(socket, socket_size, "%s/places/%s/" PLACE_SOCKET_NAME, place->keeper->dir,
+	snprintf(paths->socket, sizeof(paths->socket), "%s/places/%s/" PLACE_SOCKET_NAME, dir,
 		 place->id);
+	snprintf(paths->upper, sizeof(paths->upper), "%s/%s/%s/" PLACE_FILES_NAME "/" SANDBOX_UPPER,
+		 dir, place->store ? STORES_NAME : "places",
+		 place->store ? place->store : place->id);
 	*out = (struct wire_place_state){
 		.place_id = place->id,
 		.state = alive            ? PLACE_ALIVE
 			 : place->destroy ? PLACE_ENDING
 					  : PLACE_DEAD,
-		.socket = socket,
+		.socket = paths->socket,
+		.upper = place->overlaid ? paths->upper : NULL,
 		.pid = alive ? (uint32_t)place->pid : 0,
 		.start_time = alive ? place->start_time : 0,
 		.kind = place->kind,
@@ -293,9 +298,11 @@ void place_died(struct place *place, const char *why)
 	place->destroy |= strcmp(place->ended, "absence") == 0 || was_making;
 	if (was_making) {
 		const char *said = NULL;
+		bool unsuited;
 
-		sandbox_report_read(place->report, &said);
-		client_place_failed(place, WERR_START, said ? said : place->ended);
+		sandbox_report_read(place->report, &said, &unsuited);
+		client_place_failed(place, unsuited ? WERR_UNSUPPORTED : WERR_START,
+				    said ? said : place->ended);
 	}
 	start_cleaning(place);
 }
@@ -400,8 +407,12 @@ static void adopt(struct keeper *keeper, const char *id)
 		log_info("place %s: adopted, relay %d", id, (int)place->pid);
 		return;
 	}
-	/* Exits that nobody took are kept for the server, as when a keeper sees the relay die. */
-	place->destroy = strcmp(boot, place->boot) != 0 || !has_exits(place_fd);
+	/*
+	 * Exits that nobody took are kept for the server, as when a keeper sees the relay die, and
+	 * so is work that nobody collected.
+	 */
+	place->destroy =
+		strcmp(boot, place->boot) != 0 || (!has_exits(place_fd) && !place->overlaid);
 	/* The keeper died between starting the relay and writing it down. */
 	if (!place->pooled || !relay_read(place, place_fd) ||
 	    !process_is(place->pid, place->start_time))

@@ -297,7 +297,7 @@ static void relay_ready(struct watch *watch, uint32_t events)
 		char said[REPORT_MAX];
 
 		memcpy(said, place->report, sizeof(said));
-		place->walls = sandbox_report_read(said, &why);
+		place->walls = sandbox_report_read(said, &why, NULL);
 		/* It said why it gives up, and is on its way. */
 		if (place->walls == 0 || why)
 			return;
@@ -392,16 +392,24 @@ static int make_new(struct place *place, const struct wire_place_make *m,
 	return start_relay(place, m, spec, place_fd, err);
 }
 
+/* Told apart: the same place without the workspace could be had. */
+static void say_unsuited(enum wire_error_code *code, const struct error *err)
+{
+	if (err->code == ERR_UNPROCESSABLE)
+		*code = WERR_UNSUPPORTED;
+}
+
 int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct shape *shape,
 		  struct place **out, enum wire_error_code *code, struct error *err)
 {
-	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = { .root_fd = -1 };
+	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = SANDBOX_SPEC_NONE;
 	struct place *place = place_new(keeper, m->place_id);
 
 	*code = WERR_INVALID;
 	place->pooled = shape != NULL;
 	place->shape = shape;
 	if (fill_place(place, m, &spec, code, err) < 0) {
+		say_unsuited(code, err);
 		native_freed(place);
 		place_free(place);
 		return -1;
@@ -410,6 +418,7 @@ int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct
 	if (!shape && m->kind == PLACE_NATIVE)
 		place->shape = pool_shape(keeper, m, &spec);
 	if (make_new(place, m, &spec, err) < 0) {
+		say_unsuited(code, err);
 		/* The recipe undoes what there is by now. */
 		place_destroy(place);
 		return -1;
@@ -433,7 +442,7 @@ static struct place *find_prepared(struct keeper *keeper, const struct wire_plac
 int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
 	       enum wire_error_code *code, struct error *err)
 {
-	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = { .root_fd = -1 };
+	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = SANDBOX_SPEC_NONE;
 
 	*code = WERR_INVALID;
 	if (check_request(m, err) < 0)

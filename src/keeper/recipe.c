@@ -45,6 +45,7 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 		.range = place->range,
 		.store = place->store,
 		.pool = place->pooled,
+		.overlaid = place->overlaid,
 	};
 	const char *limits[LIMITS + 1] = { 0 };
 
@@ -88,6 +89,7 @@ int recipe_read(struct place *place, int place_fd, struct error *err)
 	place->label = xstrdup(m.recipe.label);
 	place->range = m.recipe.range;
 	place->store = xstrdup(m.recipe.store);
+	place->overlaid = m.recipe.overlaid;
 	for (uint32_t i = 0; i < MIN_OF(m.recipe.limit_cgroups.count, (uint32_t)LIMITS); i++)
 		place->limits[i] = xstrdup(m.recipe.limit_cgroups.v[i]);
 	return 0;

@@ -134,8 +134,8 @@ bool spare_keep(struct place *place)
 	struct keeper *keeper = place->keeper;
 	_cleanup_close_ int place_fd = -1;
 
-	if (place->kind != PLACE_NATIVE || place->store || keeper->spare_count == SPARES_MAX ||
-	    keeper->spares_fd < 0)
+	if (place->kind != PLACE_NATIVE || place->store || place->overlaid ||
+	    keeper->spare_count == SPARES_MAX || keeper->spares_fd < 0)
 		return false;
 	if (dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 || !renew(place_fd) ||
 	    renameat(keeper->places_fd, place->id, keeper->spares_fd, place->tag) < 0)

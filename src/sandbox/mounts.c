@@ -15,14 +15,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "base/fault.h"
 #include "base/fd.h"
@@ -50,7 +47,10 @@ static const struct area AREAS[] = {
 	{ "vartmp", "/var/tmp", 01777 },
 };
 
-/* The order of what is handed over: system directories, /etc or the root, files, mounts. */
+/*
+ * The order of what is handed over: system directories, /etc or the root, files, the workspace,
+ * mounts.
+ */
 struct taker {
 	struct tree_set *trees;
 	size_t next;
@@ -145,43 +145,6 @@ static int clone_given(int fd, int userns_fd)
 	return again < 0 ? -1 : tree_clone(again, "", 1);
 }
 
-static int write_map(pid_t pid, const char *file, uid_t from, uid_t to)
-{
-	_cleanup_close_ int fd = -1;
-	char path[64], text[64];
-	int len = snprintf(text, sizeof(text), "%u %u 1\n", from, to);
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	return fd >= 0 && write(fd, text, (size_t)len) == len ? 0 : -1;
-}
-
-/* A user namespace in which the owner of a directory is the payload; a child lives for it shortly.
- */
-static int owner_userns(const struct sandbox_mount *m, uid_t payload, struct error *err)
-{
-	char path[64];
-	int fd = -1;
-	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
-
-	if (pid == 0) {
-		for (;;)
-			pause();
-	}
-	if (pid < 0)
-		return error_errno(err, errno, "making a user namespace");
-	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
-	if (write_map(pid, "uid_map", m->owner, payload) == 0 &&
-	    write_map(pid, "gid_map", m->group, payload) == 0)
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		error_errno(err, errno, "translating the owner of a mount");
-	kill(pid, SIGKILL);
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	return fd;
-}
-
 static int open_mount(const struct sandbox_birth *b, const struct sandbox_mount *m, int userns_fd,
 		      struct tree_set *out, struct error *err)
 {
@@ -189,7 +152,7 @@ static int open_mount(const struct sandbox_birth *b, const struct sandbox_mount 
 	_cleanup_close_ int owner = -1;
 
 	if (m->writable && userns_fd >= 0) {
-		owner = owner_userns(m, b->base + b->spec->uid, err);
+		owner = owner_userns(m->owner, m->group, b->base + b->spec->uid, err);
 		if (owner < 0)
 			return -1;
 		userns_fd = owner;
@@ -221,6 +184,21 @@ static int open_system(const struct sandbox_birth *b, int userns_fd, struct tree
 			attributes | ATTR_NOEXEC, userns_fd, err);
 }
 
+static int open_workspace(const struct sandbox_birth *b, int userns_fd, struct tree_set *out,
+			  struct error *err)
+{
+	const struct sandbox_workspace *w = &b->spec->workspace;
+	int fd;
+
+	if (w->source_fd < 0)
+		return 0;
+	fd = workspace_tree(b, userns_fd, clone_given(w->source_fd, userns_fd), err);
+	if (fd < 0)
+		return -1;
+	out->fd[out->count++] = fd;
+	return 0;
+}
+
 int trees_open(const struct sandbox_birth *b, int userns_fd, struct tree_set *out,
 	       struct error *err)
 {
@@ -229,6 +207,8 @@ int trees_open(const struct sandbox_birth *b, int userns_fd, struct tree_set *ou
 	/* It belongs to the range already. */
 	if (b->files_fd >= 0 && add_tree(out, clone_given(b->files_fd, userns_fd),
 					 ATTR_NOSUID | ATTR_NODEV, -1, err) < 0)
+		return -1;
+	if (open_workspace(b, userns_fd, out, err) < 0)
 		return -1;
 	for (size_t i = 0; i < b->spec->mount_count; i++)
 		if (open_mount(b, &b->spec->mounts[i], userns_fd, out, err) < 0)
@@ -439,6 +419,73 @@ static int put_system(struct builder *x, uint64_t *walls, struct error *err)
 	return 0;
 }
 
+/* What the place writes over a directory of the host is in a layer of its own. */
+static int make_workspace_layer(struct builder *x, int tree, struct error *err)
+{
+	const struct sandbox_workspace *w = &x->b->spec->workspace;
+	_cleanup_close_ int lower = tree, upper = -1;
+	/*
+	 * Without redirects and the like the layer says all there is to say. `volatile` leaves out
+	 * syncing the host's whole file system when it is unmounted; a layer that is to be mounted
+	 * once more cannot have that.
+	 */
+	const struct fs_option options[] = {
+		{ "lowerdir", "lower-workspace" },
+		{ "upperdir", "files/" SANDBOX_UPPER },
+		{ "workdir", "files/" SANDBOX_WORK },
+		{ "userxattr", NULL },
+		{ "redirect_dir", "off" },
+		{ "metacopy", "off" },
+		{ "index", "off" },
+		{ "source", "berth" },
+		{ x->b->spec->store ? NULL : "volatile", NULL },
+		{ 0 },
+	};
+	int fd;
+
+	if (lower < 0 || mkdirat(x->stage, "lower-workspace", 0700) < 0 ||
+	    tree_attach(lower, x->stage, "lower-workspace") < 0 ||
+	    mkdirat(x->files, SANDBOX_UPPER, 0700) < 0 ||
+	    mkdirat(x->files, SANDBOX_WORK, 0700) < 0 || fchdir(x->stage) < 0)
+		return error_errno(err, errno, "preparing a layer over the workspace");
+	upper = openat(x->files, SANDBOX_UPPER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (upper < 0)
+		return error_errno(err, errno, "opening the layer over the workspace");
+	if (workspace_prepare_upper(x->b, upper, lower, err) < 0)
+		return -1;
+	fd = fs_make("overlay", options, ATTR_NOSUID | ATTR_NODEV);
+	if (fd < 0)
+		return error_set(
+			err, ERR_UNPROCESSABLE,
+			"no layer can be laid over %.200s (%s): its file system or that of "
+			"the data directory cannot, or there are mounts in it; copy it "
+			"instead",
+			w->path, strerror(errno));
+	return fd;
+}
+
+static int put_workspace(struct builder *x, struct error *err)
+{
+	int tree = take(&x->taker);
+
+	if (x->b->spec->workspace.overlay)
+		tree = make_workspace_layer(x, tree, err);
+	return tree < 0 ? -1 : put(x, tree, SANDBOX_WORKSPACE, true, err);
+}
+
+static int put_area(struct builder *x, const struct area *a, const char *target, struct error *err)
+{
+	_cleanup_close_ int fd = -1;
+	uid_t uid = x->b->spec->uid;
+
+	if (mkdirat(x->files, a->name, 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "making %s", a->name);
+	fd = openat(x->files, a->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || (x->b->base && fchown(fd, uid, uid) < 0) || fchmod(fd, a->mode) < 0)
+		return error_errno(err, errno, "giving %s to its user", a->name);
+	return put(x, tree_clone(fd, "", 0), target, true, err);
+}
+
 static int put_areas(struct builder *x, struct error *err)
 {
 	const struct sandbox_spec *spec = x->b->spec;
@@ -449,16 +496,11 @@ static int put_areas(struct builder *x, struct error *err)
 	else
 		snprintf(home, sizeof(home), "/home/%s", spec->user);
 	for (size_t i = 0; i < ARRAY_SIZE(AREAS); i++) {
-		const struct area *a = &AREAS[i];
-		_cleanup_close_ int fd = -1;
+		const char *target = AREAS[i].target ? AREAS[i].target : home;
+		bool given =
+			spec->workspace.source_fd >= 0 && strcmp(target, SANDBOX_WORKSPACE) == 0;
 
-		if (mkdirat(x->files, a->name, 0700) < 0 && errno != EEXIST)
-			return error_errno(err, errno, "making %s", a->name);
-		fd = openat(x->files, a->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0 || (x->b->base && fchown(fd, spec->uid, spec->uid) < 0) ||
-		    fchmod(fd, a->mode) < 0)
-			return error_errno(err, errno, "giving %s to its user", a->name);
-		if (put(x, tree_clone(fd, "", 0), a->target ? a->target : home, true, err) < 0)
+		if ((given ? put_workspace(x, err) : put_area(x, &AREAS[i], target, err)) < 0)
 			return -1;
 	}
 	return 0;

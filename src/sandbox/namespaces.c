@@ -284,7 +284,8 @@ static _Noreturn void child(struct sandbox_birth *b, int go, uid_t uid, gid_t gi
 	int len;
 
 	if (build(b, go, uid, gid, &walls, &err) < 0) {
-		len = snprintf(text, sizeof(text), "failed %s\n", err.message);
+		len = snprintf(text, sizeof(text), "%s %s\n",
+			       err.code == ERR_UNPROCESSABLE ? "unsuited" : "failed", err.message);
 	} else {
 		len = snprintf(text, sizeof(text), "walls %llx\n", (unsigned long long)walls);
 		/* The relay outlives its keeper. */
@@ -375,18 +376,26 @@ int sandbox_start(struct sandbox_birth *b, pid_t *out, struct error *err)
 	return 0;
 }
 
-uint64_t sandbox_report_read(char *text, const char **why)
+uint64_t sandbox_report_read(char *text, const char **why, bool *unsuited)
 {
-	static const char walls_word[] = "walls ", failed_word[] = "failed ";
+	static const char walls_word[] = "walls ", failed_word[] = "failed ",
+			  unsuited_word[] = "unsuited ";
 	uint64_t walls = 0;
 	char *rest = text, *line;
 
 	*why = NULL;
+	if (unsuited)
+		*unsuited = false;
 	while ((line = strsep(&rest, "\n"))) {
 		if (strncmp(line, walls_word, strlen(walls_word)) == 0)
 			walls = strtoull(line + strlen(walls_word), NULL, 16);
 		else if (strncmp(line, failed_word, strlen(failed_word)) == 0)
 			*why = line + strlen(failed_word);
+		else if (strncmp(line, unsuited_word, strlen(unsuited_word)) == 0) {
+			*why = line + strlen(unsuited_word);
+			if (unsuited)
+				*unsuited = true;
+		}
 	}
 	return walls;
 }

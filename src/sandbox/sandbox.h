@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include "base/buf.h"
 #include "base/error.h"
 #include "wire/message.h"
 #include "wire/walls.h"
@@ -26,6 +27,9 @@
 #define SANDBOX_USER "agent" /* when none is named */
 #define SANDBOX_UID 1000
 #define SANDBOX_MOUNTS_MAX 32
+/* In the place's directory: what is written over a directory of the host. */
+#define SANDBOX_UPPER "over-workspace"
+#define SANDBOX_WORK "work-workspace"
 #define RANGE_SIZE 65536u
 
 struct sandbox_mount {
@@ -34,6 +38,17 @@ struct sandbox_mount {
 	bool writable, is_dir;
 	uid_t owner; /* of the source; who writes to it from inside writes in this name */
 	gid_t group;
+};
+
+/* A directory of the host for SANDBOX_WORKSPACE. */
+struct sandbox_workspace {
+	int source_fd; /* O_PATH, or -1: the place has a directory of its own */
+	char *path;    /* for people */
+	bool overlay;  /* read-only under a layer of the place's own; else the directory itself */
+	uid_t owner;
+	gid_t group;
+	mode_t mode;
+	struct buf masks; /* with overlay: wire/masks.h, checked */
 };
 
 struct sandbox_spec {
@@ -48,7 +63,12 @@ struct sandbox_spec {
 	struct wire_bytes seccomp;
 	uint64_t require;
 	char *store; /* NULL: the files go with the place */
+	struct sandbox_workspace workspace;
 };
+#define SANDBOX_SPEC_NONE                                                                          \
+	{                                                                                          \
+		.root_fd = -1, .workspace = {.source_fd = -1 }                                     \
+	}
 void sandbox_spec_clear(struct sandbox_spec *spec);
 
 /* What the operator allows; given when the keeper is started. */
@@ -58,7 +78,8 @@ struct sandbox_policy {
 };
 /*
  * Reads and checks one SANDBOX frame. Strings of it are copied, `seccomp` points into the frame.
- * ERR_VALIDATION, ERR_FORBIDDEN for a path that is not allowed.
+ * ERR_VALIDATION, ERR_FORBIDDEN for a path that is not allowed, ERR_UNPROCESSABLE for a workspace
+ * that this place cannot have mounted.
  */
 int sandbox_spec_read(const struct wire_bytes *frame, const struct sandbox_policy *policy,
 		      struct sandbox_spec *out, struct error *err);
@@ -137,8 +158,11 @@ struct sandbox_birth {
 	void *arg;
 };
 int sandbox_start(struct sandbox_birth *birth, pid_t *pid, struct error *err);
-/* "walls 3f" -> the set; 0 when the text is none. `why` gets the child's complaint, if any. */
-uint64_t sandbox_report_read(char *text, const char **why);
+/*
+ * "walls 3f" -> the set; 0 when the text is none. `why` gets the child's complaint, if any;
+ * `unsuited` (NULL: not asked) that it is about a workspace that cannot be mounted.
+ */
+uint64_t sandbox_report_read(char *text, const char **why, bool *unsuited);
 
 /* mounts.c */
 unsigned system_directories(void);
@@ -156,6 +180,27 @@ int trees_open(const struct sandbox_birth *birth, int userns_fd, struct tree_set
 /* In the child. Afterwards "/" is the sandbox and nothing else is reachable by a path. */
 int mounts_build(const struct sandbox_birth *birth, struct tree_set *trees, uint64_t *walls,
 		 struct error *err);
+
+/* owner.c: user namespaces through which files of the host seem to be the payload's. */
+int owner_userns(uid_t owner, gid_t group, uid_t payload, struct error *err);
+/*
+ * The same for a whole tree that is only read: every id seems to be what it is on the host, but the
+ * owner's and the payload's (`payload` of the range at `base`), which change places.
+ */
+int exchanged_userns(uid_t owner, gid_t group, uid_t base, uid_t payload, struct error *err);
+
+/* workspace.c */
+int workspace_spec_read(const struct wire_sandbox *m, const struct sandbox_policy *policy,
+			struct sandbox_workspace *out, struct error *err);
+void workspace_spec_clear(struct sandbox_workspace *workspace);
+/* Its detached mount; -1 with err. `userns_fd`: the sandbox's, or -1 for an ordinary user. */
+int workspace_tree(const struct sandbox_birth *birth, int userns_fd, int tree, struct error *err);
+/*
+ * In the child: makes the upper layer at upper_fd ready for a mount over lower_fd: owner, mode and
+ * everything that is not to be seen.
+ */
+int workspace_prepare_upper(const struct sandbox_birth *birth, int upper_fd, int lower_fd,
+			    struct error *err);
 
 /* caps.c: in the child, before it becomes the relay. */
 int caps_settle(const struct sandbox_birth *birth, struct error *err);

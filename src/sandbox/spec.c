@@ -31,6 +31,7 @@ void sandbox_spec_clear(struct sandbox_spec *spec)
 	}
 	spec->mount_count = 0;
 	free(steal(spec->store));
+	workspace_spec_clear(&spec->workspace);
 }
 
 static bool is_beneath(const char *path, const char *dir)
@@ -204,6 +205,8 @@ static int take(const struct wire_sandbox *m, const struct sandbox_policy *polic
 		if (!S_ISDIR(st.st_mode))
 			return error_set(err, ERR_VALIDATION, "%.200s is no directory", m->root);
 	}
+	if (workspace_spec_read(m, policy, &out->workspace, err) < 0)
+		return -1;
 	return take_mounts(&m->mounts, policy, out, err);
 }
 
@@ -216,7 +219,7 @@ int sandbox_spec_read(const struct wire_bytes *bytes, const struct sandbox_polic
 	int r;
 
 	memset(out, 0, sizeof(*out));
-	out->root_fd = -1;
+	out->root_fd = out->workspace.source_fd = -1;
 	r = frame_parse(bytes->data, bytes->len, SPEC_MAX, &frame, &used, err);
 	if (r < 0)
 		return -1;

@@ -370,7 +370,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(9, STR, ended, OPT, 64) /* why it is dead */ \
 					F(10, U64, walls, OPT, ANY64) /* wire/walls.h: those that stand */ \
 					F(11, STR, label, OPT, 512) \
-					F(12, U32, pool, OPT, 2) /* nobody's yet: 1 being prepared, 2 ready */
+					F(12, U32, pool, OPT, 2) /* nobody's yet: 1 being prepared, 2 ready */ \
+					F(13, STR, upper, ADDED, PATH_BOUND) /* where writes to an overlaid workspace are */
 #define WIRE_FIELDS_place_list(F)
 #define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64)
 #define WIRE_FIELDS_keeper_status(F)
@@ -393,7 +394,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(11, STRV, limit_cgroups, OPT, 8) /* v1 cgroups that limit it */ \
 					F(12, STR, store, OPT, 64) /* where its files are, if they outlive it */ \
 					F(13, U64, walls, OPT, ANY64) \
-					F(14, U32, pool, OPT, 1) /* nobody was told of it */
+					F(14, U32, pool, OPT, 1) /* nobody was told of it */ \
+					F(15, U32, overlaid, ADDED, 1) /* its workspace is a layer over the host's */
 /*
  * A sandbox, as the server wants it. The keeper checks all of it again: paths against the lists it
  * was started with, walls against what it could build.
@@ -410,7 +412,10 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(10, STR, user, OPT, 32) /* "root", or the name of the one user */ \
 					F(11, BYTES, seccomp, OPT, 16384) /* a BPF program, for the payload */ \
 					F(12, U64, require, OPT, ANY64) /* walls without which it must not be made */ \
-					F(13, STR, store, OPT, 64) /* files are kept under this name */
+					F(13, STR, store, OPT, 64) /* files are kept under this name */ \
+					F(14, STR, workspace, OPT, PATH_BOUND) /* directory of the host for /workspace; empty: its own */ \
+					F(15, U32, overlay, OPT, 1) /* under a layer of the place's own */ \
+					F(16, STR, masks, OPT, PATH_BOUND) /* with overlay: file of wire/masks.h */
 #define WIRE_FIELDS_store_remove(F)	F(1, STR, store, REQ, 64)
 
 #define WIRE_FIELDS_relay_config(F)	F(1, STR, place_id, REQ, 64) \
