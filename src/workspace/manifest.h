@@ -1,8 +1,8 @@
 /*
  * Manifests: a tree as it was at a moment, on disk, in the order of tree/entry.h. Written as a
  * stream to a temporary name and put in place by rename after fsync; read as a stream or by path
- * (mapped, with an index of blocks). A manifest ends with a count and a checksum: a torn one is
- * refused (ERR_CORRUPT or what the error table has for it).
+ * (mapped, with an index of blocks; pages that were read in order are given back). A manifest ends
+ * with a count and a checksum: a torn one is refused (ERR_IO, in words that say so).
  *
  * Scanning a directory of this host gives one. The hash cache is the last manifest of that
  * directory: an entry whose device, inode, size, mtime and ctime (ns) are what they were keeps its
@@ -21,12 +21,19 @@ struct manifest_writer;
 int manifest_create(int dir_fd, const char *name, struct manifest_writer **w, struct error *err);
 /* Entries in order; anything else is ERR_INTERNAL. */
 int manifest_add(struct manifest_writer *w, const struct tree_entry *entry, struct error *err);
+/* Files whose ctime is not before this are read as TREE_RACY. */
+void manifest_racy_from(struct manifest_writer *w, uint64_t ctime_ns);
 int manifest_commit(struct manifest_writer *w, struct error *err); /* frees it */
 void manifest_abandon(struct manifest_writer *w);
 
 struct manifest;
 int manifest_open(int dir_fd, const char *name, struct manifest **m, struct error *err);
 void manifest_close(struct manifest *m);
+static inline void manifest_closep(struct manifest **m)
+{
+	manifest_close(*m);
+}
+#define _cleanup_manifest_ _cleanup_(manifest_closep)
 uint64_t manifest_count(const struct manifest *m);
 /* Bytes of all files. */
 uint64_t manifest_bytes(const struct manifest *m);
