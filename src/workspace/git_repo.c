@@ -1,0 +1,214 @@
+#include "workspace/git_repo.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/text.h"
+
+#define POINTER_MAX 8192
+
+int owner_enter(const struct git_repo *repo, struct owner_rights *as, struct error *err)
+{
+	if (!repo->as_owner)
+		return 0;
+	as->taken = true;
+	setfsgid(repo->gid);
+	setfsuid(repo->uid);
+	/* They report no failure; asking with an id that cannot be set tells which one counts. */
+	if ((uid_t)setfsuid((uid_t)-1) != repo->uid || (gid_t)setfsgid((gid_t)-1) != repo->gid) {
+		owner_leave(as);
+		return error_set(err, ERR_IO, "cannot take the rights of user %u", repo->uid);
+	}
+	return 0;
+}
+
+void owner_leave(struct owner_rights *as)
+{
+	int saved = errno;
+
+	if (as->taken) {
+		setfsuid(geteuid());
+		setfsgid(getegid());
+	}
+	as->taken = false;
+	errno = saved;
+}
+
+void git_repo_clear(struct git_repo *repo)
+{
+	free(repo->path);
+	free(repo->git_dir);
+	free(repo->common_dir);
+	*repo = (struct git_repo){ .root_fd = -1, .cancel_fd = -1 };
+}
+
+int git_read_file(const struct git_repo *repo, const char *dir, const char *name, size_t max,
+		  struct buf *out, bool *there, struct error *err)
+{
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+	_cleanup_free_ char *path = path_join(dir, name);
+	struct stat st;
+
+	*there = false;
+	if (owner_enter(repo, &as, err) < 0)
+		return -1;
+
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return 0;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "read %s", path);
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, ERR_UNPROCESSABLE, "%s is no regular file", path);
+	if (fd_read_all(fd, out, max, err) < 0)
+		return error_wrap(err, "%s", path);
+	*there = true;
+	return 0;
+}
+
+int git_open_dir(const struct git_repo *repo, const char *path, bool make, int *fd,
+		 struct error *err)
+{
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+
+	if (owner_enter(repo, &as, err) < 0)
+		return -1;
+	if (make && dir_make(AT_FDCWD, path, 0777, err) < 0)
+		return -1;
+	*fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return *fd < 0 ? error_errno(err, errno, "open %s", path) : 0;
+}
+
+int git_open_source(int root_fd, const char *source, uint64_t size, int *fd, struct error *err)
+{
+	struct git_repo repo = { 0 };
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+	struct open_how how = {
+		.flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+		.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+	struct stat st;
+
+	if (fstat(root_fd, &st) < 0)
+		return error_errno(err, errno, "stat of the workspace");
+	repo.uid = st.st_uid;
+	repo.gid = st.st_gid;
+	repo.as_owner = geteuid() == 0 && st.st_uid != 0;
+	if (owner_enter(&repo, &as, err) < 0)
+		return -1;
+
+	_cleanup_close_ int file = (int)syscall(SYS_openat2, AT_FDCWD, source, &how, sizeof(how));
+
+	if (file < 0 || fstat(file, &st) < 0)
+		return error_errno(err, errno, "%s", source);
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != size)
+		return error_set(err, ERR_CONFLICT, "%s changed while it was staged", source);
+	*fd = steal_fd(&file);
+	return 0;
+}
+
+static int canonical(const char *path, char **out, struct error *err)
+{
+	*out = realpath(path, NULL);
+	if (*out)
+		return 0;
+	error_errno(err, errno, "the repository's directory %s", path);
+	return error_recode(err, ERR_UNPROCESSABLE);
+}
+
+/* One line of text without its newline: what `.git` files and `commondir` hold. */
+static int read_pointer(const struct git_repo *repo, const char *dir, const char *name, char **out,
+			bool *there, struct error *err)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+
+	if (git_read_file(repo, dir, name, POINTER_MAX, &text, there, err) < 0 || !*there)
+		return *there ? -1 : 0;
+	while (text.len && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r'))
+		text.data[--text.len] = '\0';
+	if (!text.len || strlen(text.data) != text.len)
+		return error_set(err, ERR_UNPROCESSABLE, "%s/%s is not what git writes there", dir,
+				 name);
+	*out = buf_steal(&text);
+	return 0;
+}
+
+static int follow_git_file(struct git_repo *repo, struct error *err)
+{
+	_cleanup_free_ char *line = NULL, *joined = NULL;
+	bool there;
+
+	if (read_pointer(repo, repo->path, ".git", &line, &there, err) < 0)
+		return -1;
+	if (!there || !str_starts(line, "gitdir: "))
+		return error_set(err, ERR_UNPROCESSABLE,
+				 "%s/.git is a file that names no repository", repo->path);
+	joined = path_join(repo->path, line + strlen("gitdir: "));
+	return canonical(joined, &repo->git_dir, err);
+}
+
+static int find_common_dir(struct git_repo *repo, struct error *err)
+{
+	_cleanup_free_ char *line = NULL, *joined = NULL;
+	bool there;
+
+	if (read_pointer(repo, repo->git_dir, "commondir", &line, &there, err) < 0)
+		return -1;
+	if (!there) {
+		repo->common_dir = xstrdup(repo->git_dir);
+		return 0;
+	}
+	joined = path_join(repo->git_dir, line);
+	return canonical(joined, &repo->common_dir, err);
+}
+
+/* realpath with the owner's rights, so that it says nothing about directories closed to them. */
+static int find_dirs(struct git_repo *repo, mode_t type, struct error *err)
+{
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+	_cleanup_free_ char *dir = path_join(repo->path, ".git");
+
+	if (S_ISREG(type)) {
+		repo->kind = GIT_WORKTREE;
+		if (follow_git_file(repo, err) < 0)
+			return -1;
+	} else if (S_ISDIR(type)) {
+		repo->kind = GIT_DIRECTORY;
+		if (owner_enter(repo, &as, err) < 0 || canonical(dir, &repo->git_dir, err) < 0)
+			return -1;
+		owner_leave(&as);
+	} else {
+		return error_set(err, ERR_UNPROCESSABLE,
+				 "%s is a link or no file at all; put the repository itself there, "
+				 "or use git init --separate-git-dir",
+				 dir);
+	}
+	return find_common_dir(repo, err);
+}
+
+int git_repo_find(int root_fd, const char *path, int cancel_fd, struct git_repo *out,
+		  struct error *err)
+{
+	struct stat root, st;
+
+	*out = (struct git_repo){ .root_fd = root_fd, .cancel_fd = cancel_fd };
+	if (fstat(root_fd, &root) < 0)
+		return error_errno(err, errno, "stat %s", path);
+	out->path = realpath(path, NULL);
+	if (!out->path)
+		return error_errno(err, errno, "%s", path);
+	out->uid = root.st_uid;
+	out->gid = root.st_gid;
+	out->as_owner = geteuid() == 0 && root.st_uid != 0;
+	if (fstatat(root_fd, ".git", &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : error_errno(err, errno, "%s/.git", path);
+	return find_dirs(out, st.st_mode & S_IFMT, err);
+}

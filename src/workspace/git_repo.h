@@ -1,0 +1,52 @@
+/*
+ * Where a repository is and whose it is. Files in it are read and made with the rights of the
+ * workspace's owner: a server that runs as root takes that user's file system ids for the moment
+ * (they are the thread's own, see setfsuid(2)), so a `.git` file, a link or an alternate can lead
+ * it nowhere its owner could not go, and what it makes belongs to the owner.
+ */
+#pragma once
+
+#include <sys/types.h>
+#include "base/buf.h"
+#include "base/error.h"
+#include "workspace/git.h"
+
+#define GIT_OID_MAX 65 /* hex digits of SHA-256 and a NUL */
+
+struct git_repo {
+	enum git_kind kind;
+	int root_fd;      /* borrowed */
+	int cancel_fd;    /* borrowed */
+	char *path;       /* of the work tree */
+	char *git_dir;    /* HEAD and index; canonical */
+	char *common_dir; /* objects and refs; canonical, often the same */
+	uid_t uid;
+	gid_t gid;
+	bool as_owner; /* the server is root, the owner is not */
+};
+/* kind GIT_NONE when there is no .git. ERR_UNPROCESSABLE for one that is a link or leads nowhere.
+ */
+int git_repo_find(int root_fd, const char *path, int cancel_fd, struct git_repo *out,
+		  struct error *err);
+void git_repo_clear(struct git_repo *repo);
+#define _cleanup_repo_ _cleanup_(git_repo_clear)
+
+/*
+ * `_cleanup_(owner_leave) struct owner_rights as = { 0 }; if (owner_enter(&repo, &as, err) < 0)`:
+ * until the end of the scope this thread opens files as the owner does.
+ */
+struct owner_rights {
+	bool taken;
+};
+int owner_enter(const struct git_repo *repo, struct owner_rights *as, struct error *err);
+void owner_leave(struct owner_rights *as);
+
+/*
+ * A regular file of the repository, whole, through no link in its last part. Absent (or empty with
+ * `empty_is_absent`): 0 and *there false.
+ */
+int git_read_file(const struct git_repo *repo, const char *dir, const char *name, size_t max,
+		  struct buf *out, bool *there, struct error *err);
+/* A directory of the repository by its absolute path; made when it is not there and `make`. */
+int git_open_dir(const struct git_repo *repo, const char *path, bool make, int *fd,
+		 struct error *err);
