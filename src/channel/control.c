@@ -1,6 +1,7 @@
 /* What can be asked of an exec that is going: its end, a signal, another size. */
 #include <signal.h>
 #include <string.h>
+#include "base/text.h"
 #include "channel/executor.h"
 #include "channel/points.h"
 #include "channel/shell_runner.h"
@@ -45,6 +46,44 @@ int executor_cancel(struct executor *executor, const char *exec_id, enum exec_re
 	}
 	pthread_mutex_unlock(&executor->lock);
 	return exec ? 0 : -(int)ERR_NOT_FOUND;
+}
+
+/* How many of the place's execs are going; asks each to end at once. */
+static size_t end_locked(struct executor *executor, const char *place_id, enum exec_reason why)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++) {
+		for (struct exec *exec = executor->execs[i]; exec; exec = exec->next) {
+			if (!streq(exec->place->id, place_id))
+				continue;
+			count++;
+			pthread_mutex_lock(&exec->lock);
+			if (exec->kill_reason == NOT_STOPPED)
+				exec->kill_reason = (int)why;
+			exec->kill_at_once = true;
+			pthread_mutex_unlock(&exec->lock);
+			exec_send_kill(exec);
+		}
+	}
+	return count;
+}
+
+int executor_end_execs(struct executor *executor, const char *place_id, enum exec_reason why,
+		       int64_t wait_ms, struct error *err)
+{
+	int64_t deadline = channel_now() + wait_ms;
+	size_t left;
+
+	pthread_mutex_lock(&executor->lock);
+	while ((left = end_locked(executor, place_id, why)) > 0)
+		if (!channel_cond_wait(&executor->changed, &executor->lock, deadline))
+			break;
+	pthread_mutex_unlock(&executor->lock);
+	if (left > 0)
+		return error_set(err, ERR_TIMEOUT, "%zu commands did not end within %lld ms", left,
+				 (long long)wait_ms);
+	return 0;
 }
 
 /* The place of an exec that is going, a reference, and its id on the wire. */

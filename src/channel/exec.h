@@ -191,6 +191,12 @@ int executor_forget(struct executor *executor, const char *place_id, int64_t gen
  */
 int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why,
 		    bool at_once);
+/*
+ * Ends every exec of a place that this server knows of, at once, and returns when each has been
+ * waited for; the place stays open. ERR_TIMEOUT when one would not go.
+ */
+int executor_end_execs(struct executor *executor, const char *place_id, enum exec_reason why,
+		       int64_t wait_ms, struct error *err);
 enum exec_target { EXEC_TO_PROCESS, EXEC_TO_GROUP, EXEC_TO_TREE };
 int executor_signal(struct executor *executor, const char *exec_id, int number,
 		    enum exec_target target, struct error *err);

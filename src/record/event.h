@@ -18,6 +18,9 @@
 	X(EVENT_RUN_STATUS, "heartbeat.run.status")                                                \
 	X(EVENT_RUN_LOG, "heartbeat.run.log")                                                      \
 	X(EVENT_AGENT_STATUS, "agent.status")                                                      \
+	X(EVENT_WORKSPACE_PROGRESS, "workspace.progress")                                          \
+	X(EVENT_WORKSPACE_STAGED, "workspace.staged")                                              \
+	X(EVENT_WORKSPACE_COLLECTED, "workspace.collected")                                        \
 	X(EVENT_ACTIVITY, "activity.logged")
 enum event_type {
 #define X(name, wire) name,

@@ -6,6 +6,7 @@
 #include "run/prompt.h"
 #include "run/publish.h"
 #include "run/row.h"
+#include "run/wish.h"
 
 static const char *const STDIN_ENCODINGS[] = { "utf8", "base64", NULL };
 
@@ -40,6 +41,8 @@ const struct field RUN_FIELDS[] = {
 	  .summary = "utf8 (default) or base64" },
 	{ "tty", FIELD_OBJECT, FIELD_NULLABLE, .fields = TTY_FIELDS,
 	  .summary = "a terminal instead of pipes; it is at /api/execs/<run id>/terminal" },
+	{ "workspace", FIELD_OBJECT, FIELD_NULLABLE, .fields = WORKSPACE_WISH_FIELDS,
+	  .summary = "files that go into the place, and whose changes come back" },
 	{ "timeoutMs", FIELD_INT, FIELD_NULLABLE, 1, 30LL * 86400 * 1000,
 	  .summary = "the whole process tree ends when it has run this long" },
 	{ 0 },
@@ -48,9 +51,9 @@ const struct field RUN_FIELDS[] = {
 SQL(RUN_INSERT,
     "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
     " execution_workspace_id, status, command, cwd, env, stdin, stdin_encoding, timeout_ms,"
-    " context, node_id, boot_epoch, created_at, updated_at)"
+    " context, node_id, boot_epoch, created_at, updated_at, workspace)"
     " VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, $9, $10, $11, $12, $13, $14, $15,"
-    " $16, $16)");
+    " $16, $16, $17)");
 SQL(RUN_REF_AGENT, "SELECT company_id FROM agents WHERE id = $1");
 SQL(RUN_REF_PROJECT, "SELECT company_id FROM projects WHERE id = $1");
 SQL(RUN_REF_ISSUE, "SELECT company_id FROM issues WHERE id = $1");
@@ -86,7 +89,7 @@ struct creation {
 	const struct actor *actor;
 	const char *id, *company_id;
 	const json_t *body;
-	char *command, *env, *context;
+	char *command, *env, *context, *workspace; /* workspace NULL: none */
 	struct run *out;
 	int64_t now;
 };
@@ -153,7 +156,8 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 		    B_TEXT(c->command), B_TEXT(json_str(b, "cwd")), B_TEXT(c->env),
 		    B_TEXT(json_str(b, "stdin")), B_TEXT(json_str(b, "stdinEncoding")),
 		    timeout > 0 ? B_INT(timeout) : B_NULL, B_TEXT(c->context),
-		    B_TEXT(c->runs->node->id), B_INT(c->runs->node->boot_epoch), B_INT(c->now)) < 0)
+		    B_TEXT(c->runs->node->id), B_INT(c->runs->node->boot_epoch), B_INT(c->now),
+		    B_TEXT(c->workspace)) < 0)
 		return -1;
 	if (activity_write_tx(tx, c->now, &activity, err) < 0 ||
 	    run_publish_queued_tx(tx, c->now, c->id, err) < 0)
@@ -219,6 +223,8 @@ static int create_plain(struct runs *runs, const struct actor *actor, const char
 	_cleanup_free_ char *command = json_text(json_object_get(body, "command"));
 	_cleanup_free_ char *env_text = json_text(env ? env : no_env);
 	_cleanup_free_ char *context_text = json_text(context);
+	_cleanup_json_ json_t *workspace = NULL;
+	_cleanup_free_ char *workspace_text = NULL;
 	struct creation c = { .runs = runs,
 			      .actor = actor,
 			      .id = run_id,
@@ -229,8 +235,11 @@ static int create_plain(struct runs *runs, const struct actor *actor, const char
 			      .context = context_text,
 			      .out = run };
 
-	if (check_body(body, err) < 0)
+	if (check_body(body, err) < 0 ||
+	    workspace_wanted(runs, actor, json_object_get(body, "workspace"), &workspace, err) < 0)
 		return -1;
+	workspace_text = workspace ? json_text(workspace) : NULL;
+	c.workspace = workspace_text;
 	c.now = clock_now(runs->clock);
 	if (DB_WRITE(runs->db, "run.create", insert_run, &c, err) < 0) {
 		run_clear(run);
@@ -280,6 +289,10 @@ int run_retry(struct runs *runs, const struct actor *actor, const char *id, stru
 		return error_set(err, ERR_RUN_STATE,
 				 "the run is %s: it can be retried once it has ended",
 				 run_status_name(old.status));
+	/* Whoever repeats a run gets no further by it than by one of their own. */
+	if (old.workspace &&
+	    workspace_allowed(runs, actor, json_str(old.workspace, "path"), err) < 0)
+		return -1;
 	if (db_read(runs->db, look_for_room,
 		    &(struct room){ .runs = runs, .company_id = old.company_id }, err) < 0 ||
 	    run_queue_retry(runs->db, runs->clock, runs->node, actor, &old, 0, new_id, err) < 0)

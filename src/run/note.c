@@ -22,17 +22,18 @@ SQL(RUN_SET_REQUEUED, "UPDATE runs SET status = 'queued', lease_id = NULL, start
 		      " WHERE id = $1 AND status = 'running' RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_END, "UPDATE runs SET status = $2, status_reason = NULL, exit_code = $3, signal = $4,"
 		 " reason = $5, error = $6, error_code = $7, result = $8, log_bytes = $9,"
-		 " finished_at = $10, updated_at = $10 WHERE id = $1 AND " STILL_OPEN
-		 " RETURNING " RUN_STATUS_COLUMNS);
+		 " finished_at = $10, updated_at = $10, place_kept_until = $11"
+		 " WHERE id = $1 AND " STILL_OPEN " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_TIMINGS, "UPDATE runs SET timings = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
 	      " execution_workspace_id, invocation_source, status, command, cwd, env, stdin,"
 	      " stdin_encoding, timeout_ms, retry_of_run_id, process_loss_retry_count, context,"
-	      " node_id, boot_epoch, created_at, updated_at)"
+	      " node_id, boot_epoch, created_at, updated_at, workspace)"
 	      " SELECT CAST($2 AS TEXT), company_id, agent_id, project_id, issue_id,"
 	      " execution_workspace_id, CAST($3 AS TEXT), 'queued', command, cwd, env, stdin,"
 	      " stdin_encoding, timeout_ms, id, CAST($4 AS BIGINT), CAST($5 AS TEXT),"
-	      " CAST($6 AS TEXT), CAST($7 AS BIGINT), CAST($8 AS BIGINT), CAST($8 AS BIGINT)"
+	      " CAST($6 AS TEXT), CAST($7 AS BIGINT), CAST($8 AS BIGINT), CAST($8 AS BIGINT),"
+	      " workspace"
 	      " FROM runs WHERE id = $1");
 
 /* Every write here shares one argument: what to say about which run, when. */
@@ -186,7 +187,8 @@ static int set_end(struct tx *tx, void *arg, struct error *err)
 		tx, n->now, &RUN_SET_END, err, B_TEXT(n->id), B_TEXT(run_status_name(e->status)),
 		e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
 		B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
-		B_INT(n->number), B_INT(n->now));
+		B_INT(n->number), B_INT(n->now),
+		e->place_kept_until > 0 ? B_INT(e->place_kept_until) : B_NULL);
 	if (n->changed <= 0)
 		return n->changed < 0 ? -1 : 0;
 	return issue_end_run_tx(tx, n->now, n->id, err);

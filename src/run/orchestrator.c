@@ -1,55 +1,34 @@
 /*
  * The life of a run. Read `orchestrate` at the foot first: it is the table of contents.
  *
- *   resolve ──> acquire ──> realize ──> provision ──> execute ──> end ──> release
+ *   resolve ──> prepare ──> acquire ──> realize ──> stage ──> provision ──> execute
+ *   resolve.c   stage.c                 realize.c   stage.c
+ *                                                                  │
+ *                               release <── end <── collect <──────┘
+ *                               ending.c            stage.c
  *
- * A step that fails leaves its error in the walk and the rest is left out, except the last two: the
- * row always ends and the leases are always released. The row ends before the leases are released:
- * a crash in between leaves a finished run whose leases the sweep finds by its status, where the
- * other order would leave a run that looks lost and is started a second time.
+ * A step that fails leaves its error in the walk and the rest is left out, except the last three:
+ * what the command did is brought home whatever became of it, the row always ends and the leases
+ * are always released. The row ends before the leases are released: a crash in between leaves a
+ * finished run whose leases the sweep finds by its status, where the other order would leave a run
+ * that looks lost and is started a second time. It ends after collecting: a crash before that
+ * leaves a running one, whose command is found ended by whoever adopts it, and collects it again.
  */
 #include "run/orchestrator.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/path.h"
 #include "base/text.h"
 #include "run/prompt.h"
 #include "run/realize.h"
 #include "run/row.h"
-#include "run/select.h"
-#include "run/service.h"
+#include "run/walk.h"
 
 #define PROVISION_TIMEOUT_MS 300000
-#define RELEASE_TRIES 6
 
-struct walk {
-	struct orchestration *o;
-	struct run *run;
-	struct agent agent; /* empty when the run has none */
-	struct project project;
-	struct issue issue;
-	struct workspace_record workspace;
-	bool reuses_workspace;
-	struct environment environment;
-	struct lease lease;
-	struct place place;
-	struct execution_target target;
-	struct place_realization realization;
-	char *cwd;
-	struct exec_result result;
-	bool executed;    /* result is meaningful */
-	struct error err; /* the first failure; later ones never hide it */
-	struct run_step_times times;
-	struct actor actor;
-};
-
-static const char *adapter_type(const struct walk *w)
+const char *walk_adapter(const struct walk *w)
 {
 	const char *asked = json_str(json_object_at(w->run->context, "request"), "adapterType");
 
@@ -58,110 +37,17 @@ static const char *adapter_type(const struct walk *w)
 	return w->agent.adapter_type ? w->agent.adapter_type : "process";
 }
 
-static const char *set_or_null(const char *id)
-{
-	return id_is_set(id) ? id : NULL;
-}
-
-/* Errors of the steps keep the code they were born with unless it is a mere mechanism's. */
-static int step_failed(struct error *err, enum error_code code, const char *verb,
-		       const struct environment *environment)
+int step_failed(struct error *err, enum error_code code, const char *verb,
+		const struct environment *environment)
 {
 	error_wrap(err, "could not %s \"%s\" (%s)", verb, environment->name,
 		   driver_kind_name(environment->driver));
 	return error_recode(err, code);
 }
 
-/* The latch also wakes runs that wait when the server stops; that is no cancelling. */
-static bool cancelled(const struct walk *w)
+bool walk_is_cancelled(const struct walk *w)
 {
 	return latch_is_set(w->o->cancel_fd) && runs_pause(w->o->runs, 0);
-}
-
-/* ---- resolve: who asks, and where it will run ---- */
-
-static int load_context(struct walk *w, struct error *err)
-{
-	struct db *db = w->o->db;
-	struct run *run = w->run;
-	const char *workspace_id = run->workspace_id;
-
-	if (id_is_set(run->agent_id)) {
-		if (agent_get(db, run->agent_id, &w->agent, err) < 0)
-			return err->code == ERR_NOT_FOUND ? error_recode(err, ERR_AGENT_NOT_FOUND)
-							  : -1;
-		if (agent_ensure_state(db, w->o->clock, &w->agent, err) < 0)
-			return -1;
-		id_copy(w->actor.agent_id, w->agent.id);
-	}
-	if (id_is_set(run->issue_id)) {
-		if (issue_get(db, run->issue_id, &w->issue, err) < 0)
-			return -1;
-		if (!id_is_set(workspace_id) &&
-		    str_equal(w->issue.execution_workspace_preference, "reuse_existing"))
-			workspace_id = w->issue.execution_workspace_id;
-	}
-	if (!id_is_set(run->project_id))
-		id_copy(run->project_id, w->issue.project_id);
-	if (id_is_set(run->project_id) && project_get(db, run->project_id, &w->project, err) < 0)
-		return -1;
-	if (id_is_set(workspace_id)) {
-		if (workspace_record_get(db, workspace_id, &w->workspace, err) < 0)
-			return -1;
-		w->reuses_workspace = workspace_is_reusable(&w->workspace);
-	}
-	return 0;
-}
-
-static int check_environment(struct walk *w, const char *id, struct error *err)
-{
-	struct environment *e = &w->environment;
-
-	if (environment_get(w->o->db, id, e, err) < 0) {
-		if (err->code != ERR_NOT_FOUND)
-			return -1;
-		return error_set(err, ERR_ENV_NOT_FOUND, "environment \"%s\" was not found", id);
-	}
-	if (!streq(e->company_id, w->run->company_id))
-		return error_set(err, ERR_ENV_NOT_FOUND,
-				 "environment \"%s\" does not belong to this company", id);
-	if (e->status != ENVIRONMENT_ACTIVE)
-		return error_set(err, ERR_ENV_INACTIVE,
-				 "environment \"%s\" is %s: make it active again "
-				 "or choose another",
-				 e->name, environment_status_name(e->status));
-	return 0;
-}
-
-static int resolve(struct walk *w, struct error *err)
-{
-	_cleanup_environment_ struct environment local = { 0 };
-	_cleanup_json_ json_t *workspace_settings = NULL;
-	struct selection s = { 0 };
-	const char *id, *source;
-
-	if (load_context(w, err) < 0 ||
-	    environment_ensure_local(w->o->db, w->o->clock, w->run->company_id, &local, err) < 0)
-		return -1;
-	workspace_settings = w->reuses_workspace ? workspace_config(w->workspace.metadata) : NULL;
-	s.requested = json_object_get(json_object_at(w->run->context, "request"), "environmentId");
-	s.workspace_config = workspace_settings;
-	s.issue_settings = w->issue.execution_workspace_settings;
-	s.project_policy = w->project.execution_workspace_policy;
-	s.agent_default_id = w->agent.default_environment_id;
-	s.local_id = local.id;
-	id = select_environment(&s, &source);
-	if (check_environment(w, id, err) < 0)
-		return -1;
-	json_put_str(w->run->context, "environmentSource", source);
-	w->actor.no_local = json_bool(json_object_at(w->run->context, "request"), "noLocal", false);
-	if (w->actor.no_local && w->environment.driver == DRIVER_LOCAL)
-		return refuse_local(err);
-	/* Refused before anything is leased: what cannot run there must not hold a place there. */
-	if (execution_target(adapter_type(w), &w->environment, NULL, &w->target, err) < 0)
-		return -1;
-	execution_target_clear(&w->target);
-	return run_note_environment(w->o->db, w->o->clock, w->run->id, w->environment.id, err);
 }
 
 /* ---- acquire: a leased place, and the row says `running` ---- */
@@ -204,91 +90,6 @@ static int acquire(struct walk *w, struct error *err)
 	return 0;
 }
 
-/* ---- realize: the workspace is where the place expects it ---- */
-
-/* Directories of agents that brought none; made on first use, kept between runs. */
-static int home_directory(struct walk *w, char **path, struct error *err)
-{
-	const char *owner = id_is_set(w->run->agent_id) ? w->run->agent_id : w->run->company_id;
-	_cleanup_free_ char *home = path_join(w->o->home_path, owner);
-
-	if (dir_make(AT_FDCWD, home, 0700, err) < 0)
-		return -1;
-	*path = steal(home);
-	return 0;
-}
-
-static int local_directory(struct walk *w, char **path, struct error *err)
-{
-	struct stat st;
-
-	if (w->run->cwd)
-		*path = xstrdup(w->run->cwd);
-	else if (!str_blank(w->workspace.cwd))
-		*path = xstrdup(w->workspace.cwd);
-	else
-		return home_directory(w, path, err);
-	if (w->environment.driver != DRIVER_LOCAL)
-		return 0;
-	if (stat(*path, &st) < 0)
-		return error_errno(err, errno, "working directory \"%s\"", *path);
-	if (!S_ISDIR(st.st_mode))
-		return error_set(err, ERR_REALIZE, "working directory \"%s\" is not a directory",
-				 *path);
-	return 0;
-}
-
-static int keep_realization(struct walk *w, const json_t *request, struct error *err)
-{
-	json_t *record = json_object_at(w->realization.metadata, "workspaceRealization");
-	_cleanup_json_ json_t *metadata = NULL;
-
-	if (!record || json_object_size(record) == 0)
-		return 0;
-	json_put_ref(w->lease.metadata, "workspaceRealization", record);
-	if (lease_set_metadata(w->o->leases, w->lease.id, w->lease.metadata, err) < 0)
-		return -1;
-	if (!id_is_set(w->workspace.id))
-		return 0;
-	metadata = w->workspace.metadata ? json_copy(w->workspace.metadata) : json_object();
-	json_put_ref(metadata, "workspaceRealizationRequest", (json_t *)request);
-	json_put_ref(metadata, "workspaceRealization", record);
-	return workspace_record_set_metadata(w->o->db, w->o->clock, w->workspace.id, metadata, err);
-}
-
-static int realize(struct walk *w, struct error *err)
-{
-	_cleanup_free_ char *local_path = NULL;
-	_cleanup_json_ json_t *request = NULL;
-	struct place_workspace workspace = { .mode = w->workspace.mode };
-
-	if (local_directory(w, &local_path, err) < 0)
-		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
-	request = realization_request(&(struct realization_source){
-		.adapter_type = adapter_type(w),
-		.run = w->run,
-		.environment_id = w->environment.id,
-		.workspace = id_is_set(w->workspace.id) ? &w->workspace : NULL,
-		.local_path = local_path,
-	});
-	workspace.local_path = local_path;
-	workspace.remote_path = json_str_nonblank(w->lease.metadata, "remoteCwd");
-	workspace.request = request;
-	if (driver_realize(w->o->drivers, &w->place, w->lease.id, &workspace, &w->realization,
-			   err) < 0)
-		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
-	if (execution_target(adapter_type(w), &w->environment, w->lease.metadata, &w->target, err) <
-	    0)
-		return -1;
-	if (w->environment.driver != DRIVER_LOCAL && w->run->cwd)
-		w->cwd = xstrdup(w->run->cwd);
-	else if (!str_blank(w->realization.cwd))
-		w->cwd = str_trimmed(w->realization.cwd);
-	else
-		w->cwd = xstrdup(w->target.remote ? w->target.remote_cwd : local_path);
-	return keep_realization(w, request, err);
-}
-
 /* ---- provision: the workspace's own command, once its files are there ---- */
 
 static int provision(struct walk *w, struct error *err)
@@ -305,13 +106,13 @@ static int provision(struct walk *w, struct error *err)
 
 	if (!trimmed || w->environment.driver == DRIVER_LOCAL)
 		return 0;
-	if (cancelled(w))
+	if (walk_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED,
 				 "cancelled before the workspace was provisioned");
 	p.command = trimmed;
 	if (provision_run(w->o, &p, &detail, err) < 0)
 		return step_failed(err, ERR_REALIZE, "provision", &w->environment);
-	if (detail && cancelled(w))
+	if (detail && walk_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED,
 				 "cancelled while the workspace was provisioned");
 	if (detail) {
@@ -338,7 +139,7 @@ static char *run_token(const struct walk *w)
 	id_copy(claims.agent_id, run->agent_id);
 	id_copy(claims.company_id, run->company_id);
 	id_copy(claims.run_id, run->id);
-	snprintf(claims.adapter_type, sizeof(claims.adapter_type), "%s", adapter_type(w));
+	snprintf(claims.adapter_type, sizeof(claims.adapter_type), "%s", walk_adapter(w));
 	/* It ends with the run; the time is for when nobody could say any more that it has. */
 	claims.expires_at = claims.issued_at + MAX_OF(RUN_TOKEN_TTL_MS, run->timeout_ms * 2);
 	return run_token_make(w->o->token_key, &claims);
@@ -391,7 +192,7 @@ static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, st
 {
 	int outcome;
 
-	if (cancelled(w))
+	if (walk_is_cancelled(w))
 		executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED, false);
 	outcome = exec_wait(exec, &w->result, err);
 	w->executed = outcome == 0;
@@ -439,7 +240,7 @@ static int execute(struct walk *w, struct error *err)
 	};
 	int outcome;
 
-	if (cancelled(w))
+	if (walk_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED, "cancelled before the command began");
 	if (runlog_open(w->o->logs, w->run->id, &log, err) < 0)
 		return -1;
@@ -463,194 +264,6 @@ static int execute(struct walk *w, struct error *err)
 	return outcome;
 }
 
-/* ---- end and release ---- */
-
-/* What the steps left behind, as a row's last words. `text` receives a message that needs building.
- */
-static void describe_exit(const struct walk *w, struct run_ending *end, char **text)
-{
-	const struct exec_result *r = &w->result;
-
-	end->reason = exec_reason_name(r->reason);
-	end->has_exit_code = r->exit_code >= 0;
-	end->exit_code = r->exit_code;
-	end->signal = r->signal[0] ? r->signal : NULL;
-	switch (r->reason) {
-	case EXEC_EXITED:
-		if (r->exit_code == 0) {
-			end->status = RUN_SUCCEEDED;
-			return;
-		}
-		*text = xasprintf("the command exited with code %d", r->exit_code);
-		end->error_code = "adapter_failed";
-		break;
-	case EXEC_TIMEOUT:
-		end->status = RUN_TIMED_OUT;
-		*text = xasprintf("the command ran longer than %lld ms and was ended",
-				  (long long)run_time_limit(w->run));
-		end->error_code = error_code_name(ERR_TIMEOUT);
-		break;
-	case EXEC_CANCELLED:
-		end->status = RUN_CANCELLED;
-		*text = xstrdup("cancelled");
-		end->error_code = error_code_name(ERR_CANCELLED);
-		break;
-	case EXEC_LEASE_LOST:
-		*text = xstrdup("the lease ended while the command was running");
-		end->error_code = error_code_name(ERR_LEASE_LOST);
-		break;
-	default:
-		*text = xasprintf("the command was ended by %s",
-				  r->signal[0] ? r->signal : "a signal");
-		end->error_code = "adapter_failed";
-		break;
-	}
-	end->error = *text;
-}
-
-static void describe_error(const struct walk *w, struct run_ending *end)
-{
-	end->error = w->err.message;
-	end->error_code = error_code_name(w->err.code);
-	switch (w->err.code) {
-	case ERR_CANCELLED:
-		end->status = RUN_CANCELLED;
-		end->reason = exec_reason_name(EXEC_CANCELLED);
-		break;
-	case ERR_COMMAND_NOT_FOUND:
-	case ERR_COMMAND_DENIED:
-		end->has_exit_code = true;
-		end->exit_code = w->err.code == ERR_COMMAND_NOT_FOUND ? 127 : 126;
-		end->reason = exec_reason_name(EXEC_EXITED);
-		break;
-	default:
-		break;
-	}
-}
-
-/* A database that refuses does not change what happened: try until it takes it or the server stops.
- */
-static void write_ending(struct walk *w, const struct run_ending *end)
-{
-	int64_t pause_ms = 50;
-
-	for (;;) {
-		_cleanup_error_ struct error err = { 0 };
-
-		if (run_note_end(w->o->db, w->o->clock, w->run->id, end, w->run->log_bytes, &err) >=
-		    0)
-			return;
-		log_error("run %s ended %s, which could not be recorded: %s", w->run->id,
-			  run_status_name(end->status), err.message);
-		if (!runs_pause(w->o->runs, pause_ms))
-			return;
-		pause_ms = MIN_OF(pause_ms * 2, 5000);
-	}
-}
-
-static void end(struct walk *w)
-{
-	_cleanup_free_ char *text = NULL;
-	_cleanup_error_ struct error ignored = { 0 };
-	struct run_ending ending = { .status = RUN_FAILED };
-
-	if (w->executed)
-		describe_exit(w, &ending, &text);
-	else
-		describe_error(w, &ending);
-	w->run->status = ending.status;
-	write_ending(w, &ending);
-	runs_notify(w->o->runs, w->run->id);
-	if (id_is_set(w->agent.id) &&
-	    agent_note_run(w->o->db, w->o->clock, w->agent.id, w->run->id,
-			   run_status_name(ending.status), ending.error, &ignored) < 0)
-		log_warn("agent %s: state not recorded: %s", w->agent.id, ignored.message);
-}
-
-enum lease_status lease_status_for_run(enum run_status status)
-{
-	return status == RUN_FAILED || status == RUN_TIMED_OUT ? LEASE_FAILED : LEASE_RELEASED;
-}
-
-/* Every lease has left `active`: what is left to do for its place is in the cleanup queue. */
-static bool all_ended(const json_t *report)
-{
-	const json_t *entry;
-	size_t i;
-
-	json_array_foreach (report, i, entry) {
-		if (json_str(entry, "error"))
-			return false;
-	}
-	return report != NULL;
-}
-
-/*
- * Cleanup trouble is the lease room's to retry; it never changes what the run came to. Only if the
- * database refuses the end of a holding it is tried again here, because the sweep gives a run that
- * has just ended its time.
- */
-static void release(struct walk *w)
-{
-	enum lease_status status = lease_status_for_run(w->run->status);
-	int64_t pause_ms = 50;
-
-	for (int tries = 0; tries < RELEASE_TRIES; tries++) {
-		_cleanup_error_ struct error err = { 0 };
-		_cleanup_json_ json_t *report =
-			lease_release_run(w->o->leases, w->run->id, status, NULL, &w->actor, &err);
-
-		if (all_ended(report))
-			return;
-		log_warn("run %s: leases not released yet: %s", w->run->id,
-			 report ? "the database refused" : err.message);
-		if (!runs_pause(w->o->runs, pause_ms))
-			return;
-		pause_ms *= 2;
-	}
-}
-
-static void keep_timings(struct walk *w, int64_t total_ms)
-{
-	_cleanup_json_ json_t *timings = json_object();
-	_cleanup_error_ struct error err = { 0 };
-
-	json_put_int(timings, "acquiredMs", w->times.acquired_ms);
-	json_put_int(timings, "realizedMs", w->times.realized_ms);
-	json_put_int(timings, "provisionedMs", w->times.provisioned_ms);
-	json_put_int(timings, "executedMs", w->times.executed_ms);
-	json_put_int(timings, "releasedMs", w->times.released_ms);
-	json_put_int(timings, "totalMs", total_ms);
-	if (run_note_timings(w->o->db, w->o->clock, w->run->id, timings, &err) < 0)
-		log_warn("run %s: timings not recorded: %s", w->run->id, err.message);
-	runs_notify(w->o->runs, w->run->id);
-}
-
-/* What later readers of the run want to know about where it ran. */
-static int describe_place(struct walk *w, struct error *err)
-{
-	json_t *about = json_object();
-	const json_t *m = w->lease.metadata;
-	static const char *const KEYS[] = { "remoteCwd", "host", "port", "username" };
-
-	json_put_str(about, "id", w->environment.id);
-	json_put_str(about, "name", w->environment.name);
-	json_put_str(about, "driver", driver_kind_name(w->environment.driver));
-	json_put_str(about, "leaseId", w->lease.id);
-	json_put_ref(about, "workspaceRealization",
-		     json_object_at(w->realization.metadata, "workspaceRealization"));
-	if (json_str(m, "remoteCwd")) {
-		for (size_t i = 0; i < ARRAY_SIZE(KEYS); i++) {
-			if (json_object_get(m, KEYS[i]))
-				json_put_ref(about, KEYS[i], json_object_get(m, KEYS[i]));
-		}
-	}
-	json_put_new(w->run->context, "paperclipEnvironment", about);
-	json_put_new(w->run->context, "executionTarget",
-		     execution_target_json(&w->target, &w->environment, w->lease.id));
-	return run_note_context(w->o->db, w->o->clock, w->run->id, w->run->context, err);
-}
-
 static void walk_clear(struct walk *w)
 {
 	agent_clear(&w->agent);
@@ -661,6 +274,7 @@ static void walk_clear(struct walk *w)
 	lease_clear(&w->lease);
 	place_clear(&w->place);
 	execution_target_clear(&w->target);
+	json_decref(w->request);
 	place_realization_clear(&w->realization);
 	free(w->cwd);
 	error_clear(&w->err);
@@ -694,11 +308,11 @@ static void finish(struct walk *w, int64_t begin)
 	int64_t before_release;
 
 	if (!is_left_behind(w)) {
-		end(w);
+		walk_end(w);
 		before_release = clock_mono(o->clock);
-		release(w);
+		walk_release(w);
 		w->times.released_ms = clock_mono(o->clock) - before_release;
-		keep_timings(w, clock_mono(o->clock) - begin);
+		walk_keep_timings(w, clock_mono(o->clock) - begin);
 	}
 	walk_clear(w);
 }
@@ -709,10 +323,10 @@ void orchestrate(struct orchestration *o, struct run *run)
 	int64_t begin = clock_mono(o->clock);
 
 	id_copy(w.actor.run_id, run->id);
-	step(&w, resolve, &w.times.acquired_ms);
+	step(&w, walk_resolve, &w.times.acquired_ms);
 	step(&w, acquire, &w.times.acquired_ms);
-	step(&w, realize, &w.times.realized_ms);
-	step(&w, describe_place, &w.times.realized_ms);
+	step(&w, walk_realize, &w.times.realized_ms);
+	step(&w, walk_describe_place, &w.times.realized_ms);
 	step(&w, provision, &w.times.provisioned_ms);
 	step(&w, execute, &w.times.executed_ms);
 	finish(&w, begin);

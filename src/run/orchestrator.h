@@ -1,14 +1,16 @@
 /*
- * The life of a run, from left to right (architecture page): resolve, acquire, realize, provision,
- * execute, release. Each step completes and is recorded, or fails with one of the codes of spec 01
- * E.1 and everything before it is undone or queued for cleanup.
+ * The life of a run, from left to right (architecture page): resolve, prepare, acquire, realize,
+ * stage, provision, execute, collect, end, release. Each step completes and is recorded, or fails
+ * with one of the codes of spec 01 E.1 and everything before it is undone or queued for cleanup.
  */
 #pragma once
 
 #include "run/run.h"
 
 struct run_step_times {
-	int64_t acquired_ms, realized_ms, provisioned_ms, executed_ms, released_ms; /* durations */
+	/* durations */
+	int64_t acquired_ms, realized_ms, staged_ms, provisioned_ms, executed_ms, collected_ms,
+		released_ms;
 };
 
 /* Everything one walk needs; assembled by the runs service, by hand in tests. */

@@ -1,8 +1,15 @@
 #include "run/realize.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/fd.h"
+#include "base/path.h"
 #include "base/text.h"
+#include "run/row.h"
+#include "run/walk.h"
 
 static void put_text(json_t *object, const char *key, const char *value)
 {
@@ -60,6 +67,173 @@ json_t *realization_request(const struct realization_source *s)
 	json_put_new(request, "runtimeOverlay", overlay_json(config));
 	return request;
 }
+
+/* ---- realize: the workspace is where the place expects it ---- */
+
+/* Directories of agents that brought none; made on first use, kept between runs. */
+static int home_directory(struct walk *w, char **path, struct error *err)
+{
+	const char *owner = id_is_set(w->run->agent_id) ? w->run->agent_id : w->run->company_id;
+	_cleanup_free_ char *home = path_join(w->o->home_path, owner);
+
+	if (dir_make(AT_FDCWD, home, 0700, err) < 0)
+		return -1;
+	*path = steal(home);
+	return 0;
+}
+
+static int local_directory(struct walk *w, char **path, struct error *err)
+{
+	struct stat st;
+
+	if (w->files.path)
+		*path = xstrdup(w->files.path);
+	else if (w->run->cwd)
+		*path = xstrdup(w->run->cwd);
+	else if (!str_blank(w->workspace.cwd))
+		*path = xstrdup(w->workspace.cwd);
+	else
+		return home_directory(w, path, err);
+	if (w->environment.driver != DRIVER_LOCAL)
+		return 0;
+	if (stat(*path, &st) < 0)
+		return error_errno(err, errno, "working directory \"%s\"", *path);
+	if (!S_ISDIR(st.st_mode))
+		return error_set(err, ERR_REALIZE, "working directory \"%s\" is not a directory",
+				 *path);
+	return 0;
+}
+
+int walk_realize(struct walk *w, struct error *err)
+{
+	_cleanup_free_ char *local_path = NULL;
+	struct place_workspace workspace = { .mode = w->workspace.mode };
+
+	if (local_directory(w, &local_path, err) < 0)
+		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
+	w->request = realization_request(&(struct realization_source){
+		.adapter_type = walk_adapter(w),
+		.run = w->run,
+		.environment_id = w->environment.id,
+		.workspace = id_is_set(w->workspace.id) ? &w->workspace : NULL,
+		.local_path = local_path,
+	});
+	workspace.local_path = local_path;
+	workspace.remote_path = json_str_nonblank(w->lease.metadata, "remoteCwd");
+	workspace.request = w->request;
+	if (driver_realize(w->o->drivers, &w->place, w->lease.id, &workspace, &w->realization,
+			   err) < 0)
+		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
+	if (execution_target(walk_adapter(w), &w->environment, w->lease.metadata, &w->target, err) <
+	    0)
+		return -1;
+	if (w->run->cwd && (w->environment.driver != DRIVER_LOCAL || w->files.path))
+		w->cwd = xstrdup(w->run->cwd);
+	else if (!str_blank(w->realization.cwd))
+		w->cwd = str_trimmed(w->realization.cwd);
+	else
+		w->cwd = xstrdup(w->target.remote ? w->target.remote_cwd : local_path);
+	return 0;
+}
+
+/* ---- what is kept of it ---- */
+
+/* By the words of spec 01 E.5, what really became of the files. */
+static const struct {
+	const char *strategy, *prepare, *sync_back, *summary;
+} SYNC[] = {
+	[MODE_AUTO] = { "none", "No files are brought to the place.", NULL,
+			"No files of this host are in the place." },
+	[MODE_COPY] = { "sandbox_archive_upload_download",
+			"The files of the workspace that no rule ignores are copied into the "
+			"place.",
+			"What the run changed is fetched when it has ended, and merged into the "
+			"workspace: nobody else's changes are touched.",
+			"The workspace was copied into the place." },
+	[MODE_OVERLAY] = { "provider_defined",
+			   "The place sees the workspace under a layer of its own, which takes all "
+			   "writes; nothing is copied.",
+			   "The layer is fetched when the run has ended, and merged into the "
+			   "workspace: nobody else's changes are touched.",
+			   "The place sees the workspace through a layer of its own." },
+	[MODE_IN_PLACE] = { "none", "The workspace is used where it is.", NULL,
+			    "The workspace is used where it is." },
+	[MODE_WORKTREE] = { "provider_defined",
+			    "A git worktree of the workspace, made for this run, is in the place.",
+			    "What the run changed stays on the branch of the worktree.",
+			    "The place has a git worktree of the workspace." },
+};
+
+/* The driver knows how its places get files in general; the run knows what was done. */
+static void correct_sync(const struct walk *w, json_t *record)
+{
+	enum workspace_mode mode = w->files.path ? w->files.mode : MODE_AUTO;
+	json_t *sync = json_object();
+
+	if (w->environment.driver == DRIVER_LOCAL && !w->files.path)
+		return;
+	json_put_str(sync, "strategy", SYNC[mode].strategy);
+	json_put_str(sync, "prepare", SYNC[mode].prepare);
+	json_put_str(sync, "syncBack",
+		     w->files.path && !w->files.collect && SYNC[mode].sync_back
+			     ? "What the run changed is fetched when it has ended, and kept until "
+			       "somebody collects it."
+			     : SYNC[mode].sync_back);
+	json_put_new(record, "sync", sync);
+	json_put_str(record, "summary", SYNC[mode].summary);
+	if (w->files.path)
+		json_put_str(json_object_at(record, "remote"), "path", w->files.place_root);
+}
+
+static int keep_realization(struct walk *w, struct error *err)
+{
+	json_t *record = json_object_at(w->realization.metadata, "workspaceRealization");
+	_cleanup_json_ json_t *metadata = NULL;
+
+	if (!record || json_object_size(record) == 0)
+		return 0;
+	correct_sync(w, record);
+	json_put_ref(w->lease.metadata, "workspaceRealization", record);
+	if (lease_set_metadata(w->o->leases, w->lease.id, w->lease.metadata, err) < 0)
+		return -1;
+	if (!id_is_set(w->workspace.id))
+		return 0;
+	metadata = w->workspace.metadata ? json_copy(w->workspace.metadata) : json_object();
+	json_put_ref(metadata, "workspaceRealizationRequest", w->request);
+	json_put_ref(metadata, "workspaceRealization", record);
+	return workspace_record_set_metadata(w->o->db, w->o->clock, w->workspace.id, metadata, err);
+}
+
+/* What later readers of the run want to know about where it ran. */
+int walk_describe_place(struct walk *w, struct error *err)
+{
+	json_t *about = json_object();
+	const json_t *m = w->lease.metadata;
+	static const char *const KEYS[] = { "remoteCwd", "host", "port", "username" };
+
+	if (keep_realization(w, err) < 0) {
+		json_decref(about);
+		return -1;
+	}
+	json_put_str(about, "id", w->environment.id);
+	json_put_str(about, "name", w->environment.name);
+	json_put_str(about, "driver", driver_kind_name(w->environment.driver));
+	json_put_str(about, "leaseId", w->lease.id);
+	json_put_ref(about, "workspaceRealization",
+		     json_object_at(w->realization.metadata, "workspaceRealization"));
+	if (json_str(m, "remoteCwd")) {
+		for (size_t i = 0; i < ARRAY_SIZE(KEYS); i++) {
+			if (json_object_get(m, KEYS[i]))
+				json_put_ref(about, KEYS[i], json_object_get(m, KEYS[i]));
+		}
+	}
+	json_put_new(w->run->context, "paperclipEnvironment", about);
+	json_put_new(w->run->context, "executionTarget",
+		     execution_target_json(&w->target, &w->environment, w->lease.id));
+	return run_note_context(w->o->db, w->o->clock, w->run->id, w->run->context, err);
+}
+
+/* ---- provision ---- */
 
 /* The first line with something in it, of one stream of a log. */
 static char *first_line(struct runlog_store *logs, const char *name, enum runlog_stream stream)

@@ -9,7 +9,8 @@
 	" lease_id, retry_of_run_id, node_id, status, status_reason, command, cwd, env, stdin,"    \
 	" stdin_encoding, timeout_ms, exit_code, signal, reason, error, error_code, process_pid,"  \
 	" log_bytes, process_loss_retry_count, context, timings, result,"                          \
-	" boot_epoch, cancel_requested_at, created_at, started_at, finished_at, updated_at"
+	" boot_epoch, cancel_requested_at, created_at, started_at, finished_at, updated_at,"       \
+	" workspace, workspace_report, place_kept_until"
 
 SQL(RUN_GET, "SELECT " RUN_COLUMNS " FROM runs WHERE id = $1");
 SQL(RUN_LIST, "SELECT " RUN_COLUMNS " FROM runs WHERE company_id = $1"
@@ -37,6 +38,8 @@ void run_clear(struct run *run)
 	json_decref(run->context);
 	json_decref(run->timings);
 	json_decref(run->result);
+	json_decref(run->workspace);
+	json_decref(run->workspace_report);
 	*run = (struct run){ 0 };
 }
 
@@ -119,6 +122,9 @@ static int read_row(struct cursor *c, struct run *run, struct error *err)
 	run->started_at = col_int(c, 32);
 	run->finished_at = col_int(c, 33);
 	run->updated_at = col_int(c, 34);
+	run->workspace = column_json(c, 35);
+	run->workspace_report = column_json(c, 36);
+	run->place_kept_until = col_int(c, 37);
 	return 0;
 }
 
@@ -151,6 +157,25 @@ static json_t *env_names(const json_t *env)
 		json_array_append_new(names, json_string(key));
 	}
 	return names;
+}
+
+/* What was asked for, and over it what became of it. */
+static json_t *workspace_json(const struct run *run)
+{
+	json_t *shown;
+
+	if (!run->workspace)
+		return NULL;
+	shown = json_copy(run->workspace);
+	json_put_str(shown, "phase", NULL);
+	json_put_str(shown, "placeRoot", NULL);
+	json_put_new(shown, "staged", NULL);
+	json_put_new(shown, "counts", NULL);
+	json_put_new(shown, "error", NULL);
+	if (run->workspace_report)
+		json_object_update(shown, run->workspace_report);
+	json_put_time(shown, "placeKeptUntil", run->place_kept_until);
+	return shown;
 }
 
 json_t *run_json(const struct run *run)
@@ -187,6 +212,7 @@ json_t *run_json(const struct run *run)
 	json_put_ref(o, "context", run->context);
 	json_put_ref(o, "timings", run->timings);
 	json_put_ref(o, "result", run->result);
+	json_put_new(o, "workspace", workspace_json(run));
 	json_put_str(o, "nodeId", run->node_id);
 	json_put_time(o, "cancelRequestedAt", run->cancel_requested_at);
 	json_put_time(o, "createdAt", run->created_at);

@@ -19,6 +19,7 @@ struct run_ending {
 	int exit_code;
 	const char *signal, *reason, *error, *error_code; /* NULL for none */
 	const json_t *result;
+	int64_t place_kept_until; /* 0: its leases end with it */
 };
 
 /* queued -> (still queued): where it will run, and what it waits for (NULL: nothing). */

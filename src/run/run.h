@@ -28,6 +28,10 @@ struct run {
 	char *signal, *reason, *error, *error_code;
 	int64_t process_pid, log_bytes, process_loss_retry_count;
 	json_t *context, *timings, *result; /* result may be NULL */
+	/* What was asked for, {path, mode, collect, root, allowLarge}, and what became of it,
+	 * {mode, phase, placeRoot, staged, counts, error}. NULL: none. */
+	json_t *workspace, *workspace_report;
+	int64_t place_kept_until; /* what it changed is still in its place; 0: nothing is */
 	int64_t boot_epoch;
 	int64_t cancel_requested_at, created_at, started_at, finished_at, updated_at;
 };
@@ -37,12 +41,13 @@ void run_clear(struct run *run);
  * {id, companyId, agentId, projectId, issueId, executionWorkspaceId, environmentId, leaseId,
  * adapterType (null: it named a command), status, statusReason, exitCode, signal, reason, error,
  * errorCode, command, cwd, timeoutMs, retryOfRunId, processLossRetryCount, logBytes, context,
- * timings, result, createdAt, startedAt, finishedAt, updatedAt} Values of env and stdin are never
- * shown; envKeys lists the names.
+ * timings, result, workspace (null: it brought none), createdAt, startedAt, finishedAt, updatedAt}
+ * Values of env and stdin are never shown; envKeys lists the names.
  */
 json_t *run_json(const struct run *run);
 
 struct runs;
+struct workspace_engine;
 struct runs_options {
 	struct db *db;
 	struct clock *clock;
@@ -56,6 +61,9 @@ struct runs_options {
 	const char *api_url;   /* for BERTH_API_URL; NULL: none yet */
 	const char *home_path; /* <data>/home: working directories of agents without one */
 	const struct run_token_key *token_key; /* signs the tokens of runs; NULL: they get none */
+	struct workspace_engine *engine; /* of workspaces; NULL: runs that bring one are refused */
+	/* Below which callers with a token may have workspaces; copied; NULL: nowhere. */
+	const char *const *allowed_paths;
 };
 int runs_new(const struct runs_options *options, struct runs **runs, struct error *err);
 /* Recovery at start (spec 01 E.7): runs of this node's earlier boots, and of dead nodes. */
@@ -85,6 +93,12 @@ int run_cancel(struct runs *runs, const struct actor *actor, const char *id, str
 /* A new run with the same request; the old must have ended (ERR_RUN_STATE). */
 int run_retry(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
 	      struct error *err);
+/* How far the files of a run are that are on their way; step NULL: none are. */
+struct run_progress {
+	const char *step;                               /* "scan", "stage", "fetch", "apply" */
+	int64_t files, files_total, bytes, bytes_total; /* totals 0 while unknown */
+};
+void run_progress(struct runs *runs, const char *id, struct run_progress *out);
 /* An eventfd that becomes readable when the run changes; for followers. Give it back to
  * run_unwatch. */
 int run_watch(struct runs *runs, const char *id, struct error *err);

@@ -19,6 +19,7 @@
 #include "record/activity.h"
 #include "run/realize.h"
 #include "run/row.h"
+#include "workspace/workspace.h"
 
 #define DEFAULT_PARALLEL 256
 #define RUN_STACK_BYTES (512 * 1024)
@@ -48,7 +49,11 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	struct runs *runs = xcalloc(1, sizeof(*runs));
 	pthread_condattr_t monotonic;
 
-	(void)err;
+	runs->stop_fd = latch_new(err);
+	if (runs->stop_fd < 0) {
+		free(runs);
+		return -1;
+	}
 	runs->db = options->db;
 	runs->clock = options->clock;
 	runs->node = options->node;
@@ -61,6 +66,10 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	runs->api_url = xstrdup(options->api_url);
 	runs->home_path = xstrdup(options->home_path);
 	runs->token_key = options->token_key;
+	runs->engine = options->engine;
+	runs->allowed_paths = options->allowed_paths
+				      ? strv_copy((char *const *)(uintptr_t)options->allowed_paths)
+				      : NULL;
 	pthread_mutex_init(&runs->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -187,6 +196,32 @@ bool runs_has(struct runs *runs, const char *run_id)
 	has = find_task(runs, run_id) != NULL;
 	pthread_mutex_unlock(&runs->lock);
 	return has;
+}
+
+void runs_note_progress(struct runs *runs, const char *run_id, const struct workspace_progress *now)
+{
+	struct run_task *task;
+
+	pthread_mutex_lock(&runs->lock);
+	task = find_task(runs, run_id);
+	if (task)
+		task->progress = !now ? (struct run_progress){ 0 }
+				      : (struct run_progress){ now->step, (int64_t)now->files,
+							       (int64_t)now->files_total,
+							       (int64_t)now->bytes,
+							       (int64_t)now->bytes_total };
+	pthread_mutex_unlock(&runs->lock);
+	runs_notify(runs, run_id);
+}
+
+void run_progress(struct runs *runs, const char *id, struct run_progress *out)
+{
+	const struct run_task *task;
+
+	pthread_mutex_lock(&runs->lock);
+	task = find_task(runs, id);
+	*out = task ? task->progress : (struct run_progress){ 0 };
+	pthread_mutex_unlock(&runs->lock);
 }
 
 static void drop_task(struct run_task *task)
@@ -465,6 +500,7 @@ static void let_go(struct runs *runs)
 	for (struct run_task *task = runs->tasks; task; task = task->next)
 		latch_set(task->cancel_fd);
 	pthread_mutex_unlock(&runs->lock);
+	latch_set(runs->stop_fd);
 	executor_detach(runs->executor);
 }
 
@@ -513,6 +549,8 @@ void runs_free(struct runs *runs)
 	}
 	free(runs->api_url);
 	free(runs->home_path);
+	strv_free(runs->allowed_paths);
+	close(runs->stop_fd);
 	pthread_cond_destroy(&runs->changed);
 	pthread_mutex_destroy(&runs->lock);
 	free(runs);

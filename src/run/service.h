@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include "run/orchestrator.h"
 
+struct workspace_progress;
+
 /* One run on its way, from claim to final status. */
 struct run_task {
 	struct run_task *next;
@@ -14,6 +16,7 @@ struct run_task {
 	int cancel_fd;     /* latch */
 	struct exec *exec; /* taken up: its command is going already; else NULL */
 	struct runlog *log;
+	struct run_progress progress;
 };
 
 struct run_watcher {
@@ -34,6 +37,9 @@ struct runs {
 	int max_parallel;
 	struct quota quota;
 	char *api_url, *home_path;
+	struct workspace_engine *engine; /* NULL: no workspaces */
+	char **allowed_paths;            /* see runs_options; NULL: none */
+	int stop_fd;                     /* latch: the service is going */
 	const struct run_token_key *token_key;
 
 	/* `lock` guards what follows; it is never held across a database or driver call. */
@@ -56,6 +62,9 @@ bool runs_has(struct runs *runs, const char *run_id);
 void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, struct runlog *log);
 /* Tells followers that something about the run changed. */
 void runs_notify(struct runs *runs, const char *run_id);
+/* How far its files are; NULL: they are not on their way (any more). */
+void runs_note_progress(struct runs *runs, const char *run_id,
+			const struct workspace_progress *now);
 /* Waits; false when the service is stopping and the caller should give up. */
 bool runs_pause(struct runs *runs, int64_t ms);
 /* The thread that finds lost runs while serving (recovery.c); it ends when `stopping` is set. */

@@ -21,6 +21,7 @@ struct migration {
 /* Each part of the program that needs tables brings its own, in migration_<part>.c. */
 extern const char *const MIGRATION_AUTH[];
 extern const char *const MIGRATION_RECORDS[];
+extern const char *const MIGRATION_FILES[];
 
 /* In order, ends with version 0. */
 extern const struct migration migrations[];

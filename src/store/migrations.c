@@ -343,6 +343,6 @@ static const char *const core[] = {
 };
 
 const struct migration migrations[] = {
-	{ 1, core },           { 2, MIGRATION_AUTH }, { 3, MIGRATION_RECORDS },
-	{ 4, MIGRATION_LIVE }, { 0, NULL },
+	{ 1, core },           { 2, MIGRATION_AUTH },  { 3, MIGRATION_RECORDS },
+	{ 4, MIGRATION_LIVE }, { 5, MIGRATION_FILES }, { 0, NULL },
 };

@@ -1,0 +1,53 @@
+/*
+ * The files of a run, between the engine (workspace/workspace.h), which does the work and remembers
+ * it on disk, and the run's row, which shows what became of it. Used by the steps of a run, by
+ * recovery and by the routes that come back to a run later.
+ */
+#pragma once
+
+#include "record/event.h"
+#include "run/service.h"
+#include "workspace/workspace.h"
+
+/* How long a place is kept whose files could not be fetched. */
+#define PLACE_KEPT_MS ((int64_t)24 * 3600 * 1000)
+
+/* A run's or a lease's files in a place. */
+struct files {
+	struct runs *runs;
+	const char *id;        /* of the run, or of the lease that was staged without one */
+	const struct run *run; /* NULL: a lease */
+	struct workspace_state *state;
+	const struct place *place;
+	int64_t generation;
+	const char *place_root;
+	int cancel_fd;
+};
+
+/* Brings them in. */
+int files_stage(const struct files *files, struct error *err);
+/*
+ * Ends every command that is going in the place, then brings home what was changed. Nothing is
+ * touched on this host but the results.
+ */
+int files_fetch(const struct files *files, struct error *err);
+/* Merges what was fetched into the workspace. */
+int files_apply(const struct files *files, bool dry_run, struct error *err);
+
+/*
+ * Puts on the row what the engine remembers, with what went wrong (NULL: nothing did), and until
+ * when the place is kept for it (0: it is not). `type` is the event that tells of it.
+ */
+int files_note(const struct files *files, const struct error *failure, int64_t kept_until,
+	       enum event_type type, struct error *err);
+/* {mode, phase, placeRoot, staged, counts, git, error} as it stands on the row. */
+json_t *files_summary(struct runs *runs, const struct workspace_state *state,
+		      const struct error *failure);
+
+/* Whether another run that is on its way has the same tree, or one that overlaps. */
+int files_are_shared(struct runs *runs, const char *run_id, const char *path, bool *shared,
+		     struct error *err);
+bool files_native(const struct environment *environment);
+/* What is to be mounted as the place's workspace; false: nothing. Borrows from the state. */
+bool files_mount(const struct workspace_state *state, const struct environment *environment,
+		 struct workspace_mount *mount);

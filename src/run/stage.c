@@ -1,0 +1,194 @@
+/*
+ * The steps of a run that move its files: how they will get there (prepare, before a place is asked
+ * for), that they are there before anything runs (stage), and that what the command did comes home
+ * (collect).
+ */
+#include "run/walk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "run/files.h"
+#include "run/wish.h"
+
+#define PLACE_DIRECTORY "/workspace"
+
+/*
+ * Whether the caller may name the directory was judged when the run was made, of where the path led
+ * then; somebody may have put a link there since.
+ */
+static int check_path(const char *path, struct error *err)
+{
+	_cleanup_free_ char *now = realpath(path, NULL);
+
+	if (!now)
+		return error_errno(err, errno, "the workspace \"%.300s\"", path);
+	if (!streq(now, path))
+		return error_set(err, ERR_UNPROCESSABLE,
+				 "the workspace \"%.200s\" has been moved since the run was asked "
+				 "for: it is at \"%.200s\" now",
+				 path, now);
+	return 0;
+}
+
+/* A place of its own kind has its workspace in one directory; only copies can be elsewhere. */
+static int check_root(const struct walk *w, struct error *err)
+{
+	if (!json_str(w->run->workspace, "root") || w->files.mode == MODE_COPY)
+		return 0;
+	return error_set(err, ERR_UNPROCESSABLE,
+			 "workspace.root goes with mode copy: in mode %s the place decides where "
+			 "the workspace is",
+			 workspace_mode_name(w->files.mode));
+}
+
+int walk_prepare(struct walk *w, struct error *err)
+{
+	const json_t *asked = w->run->workspace;
+	struct workspace_wish wish = {
+		.run_id = w->run->id,
+		.path = json_str(asked, "path"),
+		.collect = str_equal(json_str(asked, "collect"), WORKSPACE_COLLECTS[0]),
+		.allow_large = json_bool(asked, "allowLarge", false),
+		.is_local = w->environment.driver == DRIVER_LOCAL,
+		.is_native = files_native(&w->environment),
+		.takes_relay = !json_is_false(json_object_get(w->environment.config, "relay")),
+	};
+
+	if (!asked)
+		return 0;
+	if (workspace_mode_parse(json_str(asked, "mode"), &wish.mode) < 0)
+		return error_set(err, ERR_INTERNAL, "the run's workspace has no mode");
+	if (check_path(wish.path, err) < 0 ||
+	    files_are_shared(w->o->runs, w->run->id, wish.path, &wish.shared, err) < 0 ||
+	    workspace_prepare(w->o->runs->engine, &wish, &w->files, err) < 0 ||
+	    check_root(w, err) < 0)
+		return step_failed(err, ERR_REALIZE, "prepare the workspace for", &w->environment);
+	return 0;
+}
+
+/* ---- stage: they are there before anything runs ---- */
+
+/*
+ * Where the workspace is in the place. `shown` is the same for commands, which see the whole host
+ * where a provider's place is only a directory of it.
+ */
+static void find_root(const struct walk *w, char **root, char **shown)
+{
+	const struct workspace_state *s = &w->files;
+	const char *asked = json_str(w->run->workspace, "root");
+	const char *directory = json_str_nonblank(w->lease.metadata, "remoteCwd");
+	bool native = files_native(&w->environment);
+
+	if (w->environment.driver == DRIVER_LOCAL && s->mode == MODE_COPY && !asked)
+		*root = xasprintf("%s/runs/%s", w->o->home_path, w->run->id);
+	else if (w->environment.driver == DRIVER_LOCAL && s->mode != MODE_COPY)
+		*root = xstrdup(s->worktree ? s->worktree : s->path);
+	else
+		*root = xstrdup(asked ? asked : native && directory ? directory : PLACE_DIRECTORY);
+	*shown = w->environment.driver == DRIVER_LOCAL || native || !directory
+			 ? xstrdup(*root)
+			 : xasprintf("%s%s", directory, *root);
+}
+
+/* A directory of the workspace that was asked for by its name here is meant by its name there. */
+static void find_directory(struct walk *w, const char *shown)
+{
+	const char *beneath = w->run->cwd ? path_beneath(w->files.path, w->run->cwd) : "";
+
+	if (!beneath)
+		return;
+	free(w->cwd);
+	w->cwd = xasprintf("%s%s", shown, beneath);
+}
+
+static struct files files_of(struct walk *w, int cancel_fd)
+{
+	return (struct files){ .runs = w->o->runs,
+			       .id = w->run->id,
+			       .run = w->run,
+			       .state = &w->files,
+			       .place = &w->place,
+			       .generation = w->lease.generation,
+			       .cancel_fd = cancel_fd };
+}
+
+int walk_stage(struct walk *w, struct error *err)
+{
+	_cleanup_free_ char *root = NULL, *shown = NULL;
+	struct files files = files_of(w, w->o->cancel_fd);
+	int staged;
+
+	if (!w->files.path)
+		return 0;
+	find_root(w, &root, &shown);
+	files.place_root = root;
+	staged = files_stage(&files, err);
+	runs_note_progress(w->o->runs, w->run->id, NULL);
+	if (staged < 0 && walk_is_cancelled(w))
+		return error_set(err, ERR_CANCELLED, "cancelled while the workspace was staged");
+	if (staged < 0 && latch_is_set(w->o->cancel_fd))
+		return error_recode(err, ERR_CANCELLED);
+	if (staged < 0)
+		return step_failed(err, ERR_REALIZE, "stage the workspace into", &w->environment);
+	find_directory(w, shown);
+	return files_note(&files, NULL, 0, EVENT_WORKSPACE_STAGED, err);
+}
+
+/* ---- collect: what the command did comes home, whatever became of it ---- */
+
+/* The lease still holds the place: it is worth keeping. */
+static bool place_is_ours(struct walk *w)
+{
+	_cleanup_lease_ struct lease lease = { 0 };
+
+	return lease_get(w->o->leases, w->lease.id, &lease, NULL, NULL) == 0 &&
+	       lease.status == LEASE_ACTIVE && lease.generation == w->lease.generation;
+}
+
+static int bring_home(const struct files *files, struct error *err)
+{
+	if (files_fetch(files, err) < 0)
+		return error_wrap(err, "the work could not be fetched from its place");
+	if (!files->state->collect)
+		return 0;
+	if (files_apply(files, false, err) < 0)
+		return error_wrap(err, "the work is kept, but could not be put into \"%.200s\"",
+				  files->state->path);
+	return 0;
+}
+
+/*
+ * Never changes what the run came to. What cannot be fetched stays in its place, which is kept for
+ * a while; what cannot be put into the workspace stays with the results.
+ */
+void walk_collect(struct walk *w)
+{
+	struct files files = files_of(w, w->o->runs->stop_fd);
+	_cleanup_error_ struct error failure = { 0 }, unrecorded = { 0 };
+
+	if (!w->files.path || w->files.phase < PHASE_STAGED)
+		return;
+	if (!w->began) {
+		workspace_drop(w->o->runs->engine, w->run->id, NULL);
+		return;
+	}
+	if (bring_home(&files, &failure) < 0) {
+		/* The next server does it again. */
+		if (!runs_pause(w->o->runs, 0)) {
+			w->left_behind = true;
+			return;
+		}
+		log_warn("run %s: %s", w->run->id, failure.message);
+		if (w->files.phase < PHASE_FETCHED && place_is_ours(w))
+			w->kept_until = clock_now(w->o->clock) + PLACE_KEPT_MS;
+	}
+	runs_note_progress(w->o->runs, w->run->id, NULL);
+	if (files_note(&files, &failure, w->kept_until, EVENT_WORKSPACE_COLLECTED, &unrecorded) < 0)
+		log_warn("run %s: what came of its workspace is not on record: %s", w->run->id,
+			 unrecorded.message);
+}
