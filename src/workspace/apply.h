@@ -2,40 +2,59 @@
  * Collecting, the second half: what a run changed (results.h) goes into the host's directory, by a
  * three-way merge of what was staged, what the place made of it, and what the host has now.
  *
- *     place changed, host as staged    applied
- *     host changed, place as staged    stays
- *     both the same way                nothing to do
- *     both, differently                both are kept: the host's stays under its name, the place's
- * is put beside it as NAME.berth-<first 8 of the run id>[.n] deleted in the place, changed    the
- * host's stays, and the report says so on the host deleted on the host, changed     the place's is
- * put beside, as for a conflict in the place
+ *     place changed, host as staged          applied
+ *     host changed, place as staged          stays
+ *     both the same way                      nothing to do
+ *     both, differently                      both are kept: the host's under its name, the place's
+ *                                            beside it as NAME.berth-<last 8 of the run id>[.n]
+ *     deleted in the place, changed here     the host's stays, and the report says so
+ *     deleted here, changed in the place     the place's is put beside, as for a conflict
  *
  * How one file is replaced: the new content is written to the staging directory on the same file
- * system
- * (.git/berth/<run>/ of a repository, else .berth/<run>/ of the workspace), synced, checked; then
- * renameat2(RENAME_EXCHANGE) puts it in place, the file that comes out is compared with what was
- * staged, and swapped back if somebody changed it in between; it is then a conflict. A new file
- * comes by RENAME_NOREPLACE. A deleted file is renamed out and compared, likewise. What came out is
- * kept in old/. Each step is in the journal before it is done; after a crash applying again
- * finishes the job, and no state in between has neither the old nor the new file under the name.
+ * system (apply_stage.h), synced, checked; then renameat2(RENAME_EXCHANGE) puts it in place, the
+ * file that comes out is compared with what was staged, and swapped back if somebody changed it in
+ * between, or has it open for writing; it is then a conflict. A new file comes by RENAME_NOREPLACE.
+ * A deleted file is renamed out and compared, likewise. What came out stays in the staging
+ * directory until the run is dropped. Each step is in the journal before it is done; after a crash
+ * applying again finishes the job, and no state in between has neither the old nor the new file
+ * under the name (but on file systems without RENAME_EXCHANGE, where there is a moment between the
+ * two that applying again ends).
  *
- * Owner: of the file replaced, else of the directory. Modes are masked to 0777. Links come verbatim
- * and are never followed; those that point out of the workspace are listed. Nothing below .git
- * comes this way.
+ * What is in the way of a directory (a person made a file or a link of it) is gone around: what the
+ * place has below it goes into a directory beside it, named as above.
+ *
+ * Owner: of the file replaced, else of the directory. Modes are masked to 0777; directories that
+ * are there keep theirs. Links come verbatim and are never followed; those that point out of the
+ * workspace are listed. Nothing below a .git comes this way, and nothing goes into another file
+ * system that is mounted inside the workspace: such paths are refused, each with its reason.
  */
 #pragma once
 
 #include "workspace/results.h"
 
-enum change_kind { CHANGE_ADDED, CHANGE_MODIFIED, CHANGE_DELETED, CHANGE_MODE, CHANGE_TYPE };
-enum change_fate {
-	FATE_APPLIED,
-	FATE_SAME,      /* the host has it already */
-	FATE_CONFLICT,  /* both kept; `beside` names the place's */
-	FATE_KEPT_HOST, /* a deletion that yields to a change */
-	FATE_REFUSED,   /* with the reason; nothing was touched */
-	FATE_PENDING,   /* not applied yet */
-};
+#define CHANGE_KINDS(X)                                                                            \
+	X(CHANGE_ADDED, "added")                                                                   \
+	X(CHANGE_MODIFIED, "modified")                                                             \
+	X(CHANGE_DELETED, "deleted")                                                               \
+	X(CHANGE_MODE, "mode")                                                                     \
+	X(CHANGE_TYPE, "type")
+
+#define CHANGE_FATES(X)                                                                            \
+	X(FATE_APPLIED, "applied")                                                                 \
+	X(FATE_SAME, "same")           /* the host has it already */                               \
+	X(FATE_CONFLICT, "conflict")   /* both kept; `beside` names the place's */                 \
+	X(FATE_KEPT_HOST, "kept_host") /* a deletion that yields to a change */                    \
+	X(FATE_REFUSED, "refused")     /* with the reason; nothing was touched */                  \
+	X(FATE_PENDING, "pending")     /* not applied yet */
+
+/* Fates are in journals on disk: append only. */
+#define X(name, text) name,
+enum change_kind { CHANGE_KINDS(X) };
+enum change_fate { CHANGE_FATES(X) };
+#undef X
+const char *change_kind_name(enum change_kind kind);
+const char *change_fate_name(enum change_fate fate);
+
 struct change {
 	struct tree_entry entry; /* as the place has it; TREE_NONE when deleted */
 	enum change_kind kind;
@@ -50,14 +69,18 @@ struct apply_options {
 	int cancel_fd; /* between files; -1: none */
 	void (*progress)(void *arg, const struct scan_progress *now);
 	void *progress_arg;
+	/* Called before each step: where a test is somebody else at work in the workspace. */
+	void (*at_step)(void *arg, const char *step);
+	void *at_step_arg;
 };
 struct apply_report {
 	uint64_t added, modified, deleted, same, conflicts, kept_host, refused, bytes;
 };
 /*
- * Applies the changes of a run in phase fetched or applying to state->path (or the worktree). `fn`
- * hears of every change. One collect per workspace at a time (an OFD lock in the staging directory;
- * waits up to 30 s, then ERR_LOCKED).
+ * Applies the changes of a run that were fetched to state->path (or the worktree). `fn` hears of
+ * every change, in order, when all is done. May be called again at any time: what is done stays,
+ * what was refused is tried again. One collect per workspace at a time (an OFD lock; waits up to
+ * 30 s, then ERR_LOCKED).
  */
 int results_apply(const struct results *results, struct workspace_state *state,
 		  const struct apply_options *options, change_fn *fn, void *arg,

@@ -2,25 +2,39 @@
  * What a run brought home, on this host's disk, until it is dropped: one directory per run below
  * <data>/workspaces. The place may be gone and the server may have died any number of times.
  *
- *     <run>/state.json      where the workspace is, mode, phase, what happened: see struct
- * workspace_state <run>/base            manifest: what was staged (host's identities; what collect
- * compares with) <run>/place           manifest: the same tree in the place (the place's
- * identities) <run>/changes         manifest of what the place changed, with hashes; a deleted path
- * has type TREE_NONE. Written last: it is there only when every blob is <run>/blobs/<hex> contents
- * of changed files by SHA-256 <run>/old/<n>         files of the host that were displaced by
- * applying, until the run is dropped <run>/journal         what applying has done and is about to
- * do
+ *     <run>/state.json      struct workspace_state: where the workspace is, mode, phase, report
+ *     <run>/base            manifest: what was staged, with the host's identities; what applying
+ *                           compares with
+ *     <run>/place           manifest: the same tree in the place, with the place's identities
+ *     <run>/changes         manifest of what the place changed, with hashes; a deleted path has
+ *                           type TREE_NONE. Written last: it is there only when every blob is
+ *     <run>/blobs/<hex>     contents of changed files by SHA-256
+ *     <run>/git/            files of the place's repository, for git_import
+ *     <run>/journal         what applying has done and is about to do
+ *
+ * Files of the host that were displaced by applying stay on the workspace's own file system, in the
+ * staging directory of apply.h, until the run is dropped.
  *
  * Phases, in order; each step is idempotent and a crash repeats the last one:
  *
- *     prepared ─> staging ─> staged ─> fetching ─> fetched ─> applying ─> applied
- *                                                     └─> (kept) ─────────────────> dropped
+ *     prepared -> staging -> staged -> fetching -> fetched -> applying -> applied
+ *                                                     |
+ *                                                     +-> kept as it is, until dropped
  */
 #pragma once
 
 #include "base/json.h"
 #include "base/id.h"
 #include "workspace/manifest.h"
+
+#define RESULTS_STATE "state.json"
+#define RESULTS_BASE "base"
+#define RESULTS_PLACE "place"
+#define RESULTS_CHANGES "changes"
+#define RESULTS_BLOBS "blobs"
+#define RESULTS_GIT "git"
+#define RESULTS_JOURNAL "journal"
+#define RESULTS_MASKED "masked"
 
 #define WORKSPACE_MODES(X)                                                                         \
 	X(MODE_AUTO, "auto")                                                                       \
@@ -77,16 +91,21 @@ int workspace_state_save(const struct results *results, const struct workspace_s
 			 struct error *err);
 /* Ids of the runs that have a directory: for recovery, prune and audit. */
 int results_list(const struct results *results, char ***run_ids, struct error *err);
-/* Everything of the run goes; not while it is being applied. */
+/* Everything of the run that is below root_fd goes; workspace_drop also knows what is elsewhere. */
 int results_drop(const struct results *results, const char *run_id, struct error *err);
 
-/* A blob is there under its hash only when it is whole. */
+/*
+ * A blob is there under its hash only when it is whole. It is durable after blobs_sync: whoever
+ * writes the manifest that names blobs calls it before, and clears what an earlier try left.
+ */
 struct blob_writer;
 int blob_create(int run_fd, struct blob_writer **w, struct error *err);
 int blob_append(struct blob_writer *w, const void *data, size_t len, struct error *err);
 int blob_hole(struct blob_writer *w, uint64_t len, struct error *err);
-int blob_commit(struct blob_writer *w, uint8_t sha256[TREE_HASH_SIZE],
-		struct error *err); /* frees it */
+/* Frees it, also when it fails. */
+int blob_commit(struct blob_writer *w, uint8_t sha256[TREE_HASH_SIZE], struct error *err);
 void blob_abandon(struct blob_writer *w);
-int blob_open(int run_fd, const uint8_t sha256[TREE_HASH_SIZE],
-	      struct error *err); /* a descriptor, or -1 */
+/* A descriptor, or -1. */
+int blob_open(int run_fd, const uint8_t sha256[TREE_HASH_SIZE], struct error *err);
+int blobs_sync(int run_fd, struct error *err);
+int blobs_clear(int run_fd, struct error *err);
