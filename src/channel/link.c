@@ -61,6 +61,7 @@ int link_new(struct channel_loop *loop, int fd, const struct link_options *optio
 	l->fd = fd;
 	l->name = xstrdup(options->name);
 	l->ping_ms = options->ping_ms;
+	l->features = options->features;
 	l->owner = options->owner;
 	l->down = options->down;
 	l->heard_ms = l->said_ms = channel_now();
@@ -87,6 +88,11 @@ bool link_is_up(struct link *l)
 
 	pthread_mutex_unlock(&l->lock);
 	return up;
+}
+
+uint64_t link_features(const struct link *l)
+{
+	return l->features;
 }
 
 enum wire_error_code link_refusal(struct link *l)

@@ -33,9 +33,10 @@ void item_free(struct item *item); /* one */
 void items_free(struct item **list);
 
 struct link_options {
-	const char *name; /* for the log; copied */
-	int64_t ping_ms;  /* at most this long between two things we say */
-	void *owner;      /* borrowed */
+	const char *name;  /* for the log; copied */
+	int64_t ping_ms;   /* at most this long between two things we say */
+	uint64_t features; /* the other side's, WIRE_FEATURE_* */
+	void *owner;       /* borrowed */
 	void (*down)(struct link *link, void *owner); /* once, from the loop's thread; or NULL */
 };
 
@@ -55,6 +56,7 @@ static inline void link_unrefp(struct link **link)
 #define _cleanup_link_ _cleanup_(link_unrefp)
 
 bool link_is_up(struct link *link);
+uint64_t link_features(const struct link *link);
 /* Ends it; whoever waits on a stream is woken. */
 void link_close(struct link *link);
 /* The other side broke a rule: logs what, and ends it. Returns -1 with ERR_PROTOCOL. */

@@ -37,6 +37,7 @@ struct link {
 	int fd;
 	char *name;
 	int64_t ping_ms;
+	uint64_t features;
 	void *owner;
 	void (*down)(struct link *, void *);
 	struct buf partial; /* the beginning of a frame; only whoever reads */

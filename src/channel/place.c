@@ -387,6 +387,7 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 	r = greet(p, fd, MIN_OF(deadline, channel_now() + WIRE_HELLO_MS), &g, err);
 	if (r != REACHED)
 		return r;
+	options.features = g.features;
 	/* Three chances to be heard before the relay gives us up. */
 	options.ping_ms = MAX_OF(MIN_OF((int64_t)MIN_OF(g.absence_ms, PLACE_ABSENCE_MAX_MS) / 3,
 					(int64_t)WIRE_PING_MS),

@@ -2,15 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "base/path.h"
 #include "wire/place.h"
 
 #define RESOLVE_NO_MAGICLINKS_ 0x02
 #define RESOLVE_BENEATH_ 0x08
 #define RESOLVE_IN_ROOT_ 0x10
+#define FCHMODAT2_NUMBER 452
 /* The kernel says EAGAIN when a rename happens under a walk through "..". */
 #define RACE_RETRIES 32
 
@@ -75,6 +78,65 @@ int beneath_open_regular(const struct relay *relay, const char *path, struct sta
 		return -ENOTSUP;
 	}
 	return fd;
+}
+
+int beneath_mkdir(const struct relay *relay, const char *path, mode_t mode)
+{
+	const char *name;
+	_cleanup_close_ int parent = -1;
+	int r = beneath_parent(relay, path, &name);
+
+	if (r < 0)
+		return r;
+	parent = r;
+	if (mkdirat(parent, name, mode & 0777) < 0)
+		return -errno;
+	/* The umask took its share, and set-id or sticky bits are not mkdir's to give. */
+	return fchmodat(parent, name, mode, 0) < 0 ? -errno : 0;
+}
+
+int beneath_check_dir(const struct relay *relay, const char *path)
+{
+	int fd = beneath_open(relay, path, O_PATH | O_DIRECTORY);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}
+
+int beneath_make_parents(const struct relay *relay, const char *path)
+{
+	_cleanup_free_ char *prefix = xstrdup(path);
+
+	for (char *slash = strchr(prefix + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		int r;
+
+		*slash = 0;
+		r = beneath_check_dir(relay, prefix);
+		if (r == -ENOENT)
+			r = beneath_mkdir(relay, prefix, 0755);
+		/* Another one may have been quicker. */
+		if (r == -EEXIST)
+			r = beneath_check_dir(relay, prefix);
+		if (r < 0)
+			return r;
+		*slash = '/';
+	}
+	return 0;
+}
+
+/* The descriptor names the inode; its path could lead elsewhere by the time chmod follows it. */
+int beneath_chmod(int fd, mode_t mode)
+{
+	char path[32];
+
+	if (syscall(FCHMODAT2_NUMBER, fd, "", mode, AT_EMPTY_PATH) == 0)
+		return 0;
+	if (errno != ENOSYS && errno != EINVAL)
+		return -errno;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return chmod(path, mode) < 0 ? -errno : 0;
 }
 
 enum wire_error_code beneath_error(int errnum)

@@ -17,4 +17,13 @@ int beneath_parent(const struct relay *relay, const char *path, const char **nam
  * other type. */
 int beneath_open_regular(const struct relay *relay, const char *path, struct stat *st);
 
+/* One directory with exactly that mode. */
+int beneath_mkdir(const struct relay *relay, const char *path, mode_t mode);
+/* 0 if it is a directory within the root, else why not. */
+int beneath_check_dir(const struct relay *relay, const char *path);
+/* What is missing above the last segment, with mode 0755. */
+int beneath_make_parents(const struct relay *relay, const char *path);
+/* Of whatever the descriptor (O_PATH, too) stands for. */
+int beneath_chmod(int fd, mode_t mode);
+
 enum wire_error_code beneath_error(int errnum);

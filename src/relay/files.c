@@ -15,7 +15,6 @@
 #include "wire/place.h"
 
 #define PAGE_MAX 1000
-#define FCHMODAT2_NUMBER 452
 #define RENAME_NOREPLACE_ 1u
 
 static void refuse_errno(struct session *s, uint32_t stream, int r)
@@ -119,53 +118,6 @@ void files_list(struct session *s, const struct wire_message *m)
 	user_files_leave();
 }
 
-static int make_directory(const struct relay *relay, const char *path, mode_t mode)
-{
-	const char *name;
-	_cleanup_close_ int parent = -1;
-	int r = beneath_parent(relay, path, &name);
-
-	if (r < 0)
-		return r;
-	parent = r;
-	if (mkdirat(parent, name, mode & 0777) < 0)
-		return -errno;
-	/* The umask took its share, and set-id or sticky bits are not mkdir's to give. */
-	return fchmodat(parent, name, mode, 0) < 0 ? -errno : 0;
-}
-
-/* 0 if it is a directory within the root, else why not. */
-static int check_directory(const struct relay *relay, const char *path)
-{
-	int fd = beneath_open(relay, path, O_PATH | O_DIRECTORY);
-
-	if (fd < 0)
-		return fd;
-	close(fd);
-	return 0;
-}
-
-static int make_parents(const struct relay *relay, const char *path)
-{
-	_cleanup_free_ char *prefix = xstrdup(path);
-
-	for (char *slash = strchr(prefix + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		int r;
-
-		*slash = 0;
-		r = check_directory(relay, prefix);
-		if (r == -ENOENT)
-			r = make_directory(relay, prefix, 0755);
-		/* Another one may have been quicker. */
-		if (r == -EEXIST)
-			r = check_directory(relay, prefix);
-		if (r < 0)
-			return r;
-		*slash = '/';
-	}
-	return 0;
-}
-
 void files_mkdir(struct session *s, const struct wire_message *m)
 {
 	const struct wire_file_mkdir *mkdir_m = &m->file_mkdir;
@@ -176,10 +128,10 @@ void files_mkdir(struct session *s, const struct wire_message *m)
 	if (mkdir_m->path[0] == 0)
 		r = -EINVAL;
 	if (r == 0 && mkdir_m->parents)
-		r = make_parents(s->relay, mkdir_m->path);
+		r = beneath_make_parents(s->relay, mkdir_m->path);
 	if (r == 0)
-		r = make_directory(s->relay, mkdir_m->path, mode);
-	if (r == -EEXIST && mkdir_m->parents && check_directory(s->relay, mkdir_m->path) == 0)
+		r = beneath_mkdir(s->relay, mkdir_m->path, mode);
+	if (r == -EEXIST && mkdir_m->parents && beneath_check_dir(s->relay, mkdir_m->path) == 0)
 		r = 0;
 	answer(s, m->stream, r);
 	user_files_leave();
@@ -286,19 +238,6 @@ void files_remove(struct session *s, const struct wire_message *m)
 	user_files_leave();
 }
 
-/* The descriptor names the inode; its path could lead elsewhere by the time chmod follows it. */
-static int change_mode(int fd, mode_t mode)
-{
-	char path[32];
-
-	if (syscall(FCHMODAT2_NUMBER, fd, "", mode, AT_EMPTY_PATH) == 0)
-		return 0;
-	if (errno != ENOSYS && errno != EINVAL)
-		return -errno;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return chmod(path, mode) < 0 ? -errno : 0;
-}
-
 void files_chmod(struct session *s, const struct wire_message *m)
 {
 	_cleanup_close_ int fd = -1;
@@ -311,7 +250,7 @@ void files_chmod(struct session *s, const struct wire_message *m)
 	if (r >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
 		r = -ENOTSUP;
 	if (r >= 0)
-		r = change_mode(fd, m->file_chmod.mode);
+		r = beneath_chmod(fd, m->file_chmod.mode);
 	answer(s, m->stream, r);
 	user_files_leave();
 }

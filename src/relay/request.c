@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "relay/exec.h"
+#include "relay/file_tree.h"
 #include "relay/files.h"
 #include "relay/session.h"
 #include "wire/place.h"
@@ -216,7 +217,8 @@ static void serve_credit(struct session *s, const struct wire_message *m)
 	struct exec *exec = exec_by_stream(s->relay, m->stream);
 
 	if (!exec) {
-		files_credit(s, m->stream, m->credit.bytes);
+		if (!file_tree_credit(s, m->stream, m->credit.bytes))
+			files_credit(s, m->stream, m->credit.bytes);
 		return;
 	}
 	if (exec->credit + m->credit.bytes > WIRE_CREDIT_MAX) {
@@ -234,7 +236,7 @@ static void serve_reset(struct session *s, const struct wire_message *m)
 
 	if (exec)
 		exec->stream = 0;
-	else
+	else if (!file_tree_reset(s, m->stream))
 		files_reset(s, m->stream);
 }
 
@@ -271,6 +273,10 @@ static const struct request {
 	{ WIRE_FILE_RENAME, OPENS, files_rename },
 	{ WIRE_FILE_REMOVE, OPENS, files_remove },
 	{ WIRE_FILE_CHMOD, OPENS, files_chmod },
+	{ WIRE_TREE_SCAN, OPENS, file_tree_scan },
+	{ WIRE_TREE_HASH, OPENS, file_tree_hash },
+	{ WIRE_TREE_PUT, OPENS, file_tree_put },
+	{ WIRE_TREE_GET, OPENS, file_tree_get },
 };
 
 void request_serve(struct session *s, const struct wire_message *m)
@@ -315,7 +321,8 @@ void request_data(struct session *s, const struct frame *frame)
 	}
 	exec = exec_by_stream(s->relay, frame->stream);
 	if (!exec) {
-		files_data(s, frame->stream, frame->payload, frame->length, end);
+		if (!file_tree_data(s, frame->stream, frame->payload, frame->length, end))
+			files_data(s, frame->stream, frame->payload, frame->length, end);
 		return;
 	}
 	if (input_take(exec, frame->payload, frame->length, end) < 0)

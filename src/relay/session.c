@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "relay/exec.h"
+#include "relay/file_tree.h"
 #include "relay/files.h"
 #include "wire/place.h"
 
@@ -39,6 +40,7 @@ static void session_free(struct session *s)
 			e->stream = 0;
 	}
 	files_detach(s);
+	file_tree_detach(s);
 	conn_close(&s->conn);
 	free(s);
 }
@@ -93,6 +95,7 @@ void session_flush(struct session *s)
 	if (conn_backlog(&s->conn) > 0)
 		events |= EPOLLOUT;
 	loop_change(&s->relay->loop, &s->watch, events);
+	file_tree_resume(s);
 }
 
 void session_send(struct session *s, uint32_t stream, enum wire_type type, const void *msg)
@@ -148,6 +151,7 @@ void session_pump(struct session *s)
 		for (struct exec *e = s->relay->execs; e && session_has_room(s); e = e->next)
 			progress |= output_pump(e);
 		progress |= files_pump(s);
+		progress |= file_tree_pump(s);
 		if (progress)
 			session_flush(s);
 	}
@@ -202,8 +206,8 @@ static void session_open(struct session *s)
 
 static uint64_t features(const struct relay *relay)
 {
-	return WIRE_FEATURE_EXEC | WIRE_FEATURE_PTY | WIRE_FEATURE_FILES | relay->tree->feature |
-	       (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
+	return WIRE_FEATURE_EXEC | WIRE_FEATURE_PTY | WIRE_FEATURE_FILES | WIRE_FEATURE_TREES |
+	       relay->tree->feature | (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
 }
 
 static void take_hello(struct session *s, const struct frame *frame)

@@ -10,6 +10,7 @@
 #include "wire/conn.h"
 
 struct file_stream;
+struct file_tree;
 
 enum session_step { SESSION_HELLO, SESSION_PROOF, SESSION_OPEN };
 
@@ -29,6 +30,7 @@ struct session {
 	bool pinged;
 	bool broken; /* to be closed; nothing is read or sent any more */
 	struct file_stream *files;
+	struct file_tree *trees;
 };
 
 /* Answers may pile up to this before no more requests are read, and no more output is added. */

@@ -21,7 +21,8 @@
  * message frame are 0.
  *
  *   DATA    flags WIRE_END: nothing follows in this direction. Server to relay: standard input of
- * an exec, content of FILE_WRITE. Relay to server: content of FILE_READ. OUTPUT  relay to server,
+ * an exec, content of FILE_WRITE. Relay to server: content of FILE_READ. Both: records of TREE_*,
+ * one stream of bytes that frames cut anywhere. OUTPUT  relay to server,
  * on an exec's stream. Flags: enum wire_channel. Payload: u64 offset in the exec's total order, u64
  * offset within the channel, then the bytes.
  *
@@ -31,8 +32,9 @@
  *
  * CREDIT. Bytes of DATA and OUTPUT (without OUTPUT's 16 bytes of offsets) may only be sent against
  * credit on their stream; sending more is a protocol error. Standard input starts with the
- * stdin_credit of EXEC_STARTED, FILE_WRITE with WIRE_WRITE_CREDIT at once; both are topped up by
- * CREDIT. Output and FILE_READ start with the `credit` of the request. Credit never exceeds
+ * stdin_credit of EXEC_STARTED, FILE_WRITE with WIRE_WRITE_CREDIT and TREE_* with WIRE_TREE_CREDIT
+ * at once; all are topped up by CREDIT. Output, FILE_READ and the answers of TREE_* start with the
+ * `credit` of the request. Credit never exceeds
  * WIRE_CREDIT_MAX on a stream. Messages need no credit: each is the bounded answer to a request,
  * and a relay stops reading requests while its answers are not taken.
  *
@@ -84,6 +86,7 @@
 
 #define WIRE_STDIN_CREDIT (64u << 10)
 #define WIRE_WRITE_CREDIT (256u << 10)
+#define WIRE_TREE_CREDIT (4u << 20)
 #define WIRE_CREDIT_MAX (16u << 20)
 #define WIRE_OUTPUT_OVERHEAD 16
 #define WIRE_PING_MS 30000
@@ -103,6 +106,7 @@
 #define WIRE_FEATURE_TREE_CGROUP (1u << 3) /* tree kill by cgroup: nothing can leave */
 #define WIRE_FEATURE_TREE_SHIM (1u << 4)   /* tree kill by subreaper: see relay/tree.h */
 #define WIRE_FEATURE_USERS (1u << 5)       /* may run an exec as another user */
+#define WIRE_FEATURE_TREES (1u << 6)       /* TREE_SCAN, TREE_HASH, TREE_PUT, TREE_GET */
 
 enum wire_channel { WIRE_STDOUT, WIRE_STDERR, WIRE_PTY, WIRE_CHANNELS };
 enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
@@ -179,7 +183,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	X(WERR_IO, "io", ERR_IO)                                                                   \
 	X(WERR_NO_PLACE, "no_such_place", ERR_NOT_FOUND)                                           \
 	X(WERR_PLACE_EXISTS, "place_exists", ERR_CONFLICT)                                         \
-	X(WERR_UNSUPPORTED, "unsupported", ERR_UNPROCESSABLE)
+	X(WERR_UNSUPPORTED, "unsupported", ERR_UNPROCESSABLE)                                      \
+	X(WERR_TOO_LARGE, "too_large", ERR_TOO_LARGE)
 
 /*
  * Fields: F(id, kind, name, need, bound). Kinds: U32, U64; STR, BYTES (bound: most bytes); STRV
@@ -190,6 +195,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 #define ANY32 UINT32_MAX
 #define ANY64 UINT64_MAX
 #define PATH_BOUND 4095
+#define WIRE_RULES_MAX (512u << 10)
 
 /* clang-format off */
 #define WIRE_FIELDS_ping(F)		F(1, U64, token, REQ, ANY64)
@@ -334,6 +340,22 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 #define WIRE_FIELDS_file_chmod(F)	F(1, STR, path, REQ, PATH_BOUND) \
 					F(2, U32, mode, REQ, 07777)
 
+#define WIRE_FIELDS_tree_scan(F)	F(1, STR, root, REQ, PATH_BOUND) \
+					F(2, U32, credit, REQ, WIRE_CREDIT_MAX) \
+					F(3, BYTES, rules, OPT, WIRE_RULES_MAX) /* ignore rules that count everywhere */ \
+					F(4, U32, no_rules, OPT, 1) /* those in the tree do not count */ \
+					F(5, U32, skip_git, OPT, 1) \
+					F(6, U64, max_entries, REQ, ANY64)
+#define WIRE_FIELDS_tree_hash(F)	F(1, STR, root, REQ, PATH_BOUND) \
+					F(2, U32, credit, REQ, WIRE_CREDIT_MAX)
+#define WIRE_FIELDS_tree_put(F)		F(1, STR, root, REQ, PATH_BOUND) \
+					F(2, U32, credit, REQ, WIRE_CREDIT_MAX) \
+					F(3, U32, make_root, OPT, 1) /* with its parents */ \
+					F(4, U32, only_ours, OPT, 1) /* it must be empty or made by a put */
+#define WIRE_FIELDS_tree_get(F)		F(1, STR, root, REQ, PATH_BOUND) \
+					F(2, U32, credit, REQ, WIRE_CREDIT_MAX) \
+					F(3, U64, max_file, OPT, ANY64) /* a larger file is left out; 0: none is */
+
 #define WIRE_FIELDS_keeper_hello(F)	F(1, U32, version, REQ, ANY32) \
 					F(2, U32, min_version, REQ, ANY32) \
 					F(3, U64, features, OPT, ANY64)
@@ -442,7 +464,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(ERROR, error, 0x12)			/* any */ \
 	M(CREDIT, credit, 0x13)			/* receiver of the bytes */ \
 	M(DONE, done, 0x14)			/* success of a request without a result */ \
-	M(RESET, reset, 0x15)			/* S: ends FILE_READ, FILE_WRITE, or detaches an exec */ \
+	M(RESET, reset, 0x15)			/* S: ends FILE_READ, FILE_WRITE, TREE_*, or detaches an exec */ \
 	M(HELLO, hello, 0x18)			/* S: CHALLENGE */ \
 	M(CHALLENGE, challenge, 0x19)		/* R */ \
 	M(PROOF, proof, 0x1a)			/* S: WELCOME */ \
@@ -474,6 +496,10 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(FILE_RENAME, file_rename, 0x47)	/* S: DONE */ \
 	M(FILE_REMOVE, file_remove, 0x48)	/* S: DONE */ \
 	M(FILE_CHMOD, file_chmod, 0x49)		/* S: DONE */ \
+	M(TREE_SCAN, tree_scan, 0x4a)		/* S; these four: DATA of records both ways, see wire/record.h */ \
+	M(TREE_HASH, tree_hash, 0x4b)		/* S */ \
+	M(TREE_PUT, tree_put, 0x4c)		/* S */ \
+	M(TREE_GET, tree_get, 0x4d)		/* S */ \
 	M(KEEPER_HELLO, keeper_hello, 0x60)	/* S to K: KEEPER_WELCOME. First on the connection */ \
 	M(KEEPER_WELCOME, keeper_welcome, 0x61)	/* K */ \
 	M(PLACE_MAKE, place_make, 0x62)		/* S to K: PLACE_STATE; same id again: the same place */ \
