@@ -57,9 +57,17 @@ static int show(void *arg, struct request *request, struct response *response, s
 	struct server *server = arg;
 	_cleanup_run_ struct run run = { 0 };
 
+	json_t *json;
+	struct run_progress progress;
+
 	if (run_get(server->runs, request->param[0], &run, err) < 0)
 		return -1;
-	return answer_run(response, 200, &run);
+	json = run_json(&run);
+	run_progress(server->runs, run.id, &progress);
+	if (run.workspace && progress.step)
+		json_put_new(json_object_at(json, "workspace"), "progress",
+			     run_progress_json(&progress));
+	return answer(response, 200, json);
 }
 
 static int cancel(void *arg, struct request *request, struct response *response, struct error *err)

@@ -19,7 +19,8 @@ struct follower {
 	struct server *server;
 	char run_id[ID_SIZE];
 	int64_t offset; /* of the next byte of output */
-	bool follow, raw;
+	bool follow, raw, progress;
+	struct run_progress told;     /* how far its files were when that was last said */
 	int watch_fd;                 /* the run changed; -1 when not following */
 	int wait_fd;                  /* epoll over it and, once open, the log's event */
 	struct runlog_reader *reader; /* NULL until there is a log */
@@ -130,6 +131,23 @@ static void write_end(struct follower *f)
 	event_line(&f->events, steal(f->end));
 }
 
+/* On request only, and not in bytes: how far the files of the run are. */
+static void tell_progress(struct follower *f)
+{
+	struct run_progress now;
+	json_t *line;
+
+	if (!f->progress || f->raw)
+		return;
+	run_progress(f->server->runs, f->run_id, &now);
+	if (!now.step || memcmp(&now, &f->told, sizeof(now)) == 0)
+		return;
+	f->told = now;
+	line = run_progress_json(&now);
+	json_put_str(line, "type", "progress");
+	event_line(&f->events, line);
+}
+
 static int wait_for_more(struct follower *f, struct http_connection *connection)
 {
 	bool log_is_due = !f->reader && f->status == RUN_RUNNING;
@@ -139,6 +157,7 @@ static int wait_for_more(struct follower *f, struct http_connection *connection)
 	if (event == STREAM_GONE)
 		return -1;
 	f->look = event == STREAM_TIMEOUT || latch_is_set(f->watch_fd);
+	tell_progress(f);
 	if (event == STREAM_TIMEOUT && !log_is_due && !f->raw) {
 		json_t *ping = json_object();
 
@@ -226,6 +245,7 @@ static int show_log(void *arg, struct request *request, struct response *respons
 	f->offset = since;
 	f->follow = request_query_flag(request, "follow", false);
 	f->raw = wants_bytes(request);
+	f->progress = request_query_flag(request, "progress", false);
 	f->look = true;
 	f->watch_fd = f->wait_fd = -1;
 	f->events.offsets = OFFSETS_OF_LOG;
@@ -249,6 +269,9 @@ static const struct field QUERY[] = {
 	  .max = INT64_MAX,
 	  .summary = "Goes on from this offset" },
 	{ .name = "follow", .type = FIELD_BOOL, .summary = "1: until the run has ended" },
+	{ .name = "progress",
+	  .type = FIELD_BOOL,
+	  .summary = "1: also lines of type progress while its files are on their way" },
 	{ 0 },
 };
 

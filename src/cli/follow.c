@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/progress.h"
 
 #define LINE_MAX_BYTES (4u << 20)
 #define BACK_SECONDS 60
@@ -86,6 +87,7 @@ struct lines {
 	bool reader_gone;
 	int asked;        /* signals that were acted on */
 	bool left_behind; /* the run goes on without us */
+	struct progress progress;
 };
 
 static int64_t payload_bytes(const json_t *event)
@@ -117,6 +119,11 @@ static void take_line(struct lines *l, const char *line, size_t len)
 		l->f->run = json_incref(event);
 		return;
 	}
+	if (streq(type, "progress")) {
+		progress_show(&l->progress, event);
+		return;
+	}
+	progress_clear(&l->progress);
 	if (l->f->events) {
 		l->reader_gone = fd_write_all(STDOUT_FILENO, line, len, NULL) < 0 ||
 				 fd_write_all(STDOUT_FILENO, "\n", 1, NULL) < 0;
@@ -223,9 +230,10 @@ static void wait_a_moment(int wake_fd)
 static int follow_once(struct lines *l, int wake_fd, struct error *err)
 {
 	_cleanup_free_ char *path =
-		xasprintf(l->f->is_exec ? "/api/execs/%s/output?since=%lld&follow=%d"
-					: "/api/runs/%s/log?since=%lld&follow=%d",
-			  l->f->run_id, (long long)l->f->since, l->f->follow ? 1 : 0);
+		xasprintf(l->f->is_exec ? "/api/execs/%s/output?since=%lld&follow=%d%s"
+					: "/api/runs/%s/log?since=%lld&follow=%d%s",
+			  l->f->run_id, (long long)l->f->since, l->f->follow ? 1 : 0,
+			  l->progress.is_on ? "&progress=1" : "");
 	const struct api_stream stream = { .method = "GET",
 					   .path = path,
 					   .accept = "application/x-ndjson",
@@ -250,17 +258,37 @@ static bool lacks_timings(const json_t *run)
 	       !str_equal(json_str(run, "errorCode"), error_code_name(ERR_PROCESS_LOST));
 }
 
-static int fetch_end(struct follow *f, struct error *err)
+static int fetch_end(struct api *api, const char *run_id, json_t **run, struct error *err)
 {
 	for (int tries = 0;; tries++) {
-		json_decref(f->run);
-		f->run = NULL;
-		if (api_callf(f->api, "GET", NULL, &f->run, err, "/api/runs/%s", f->run_id) < 0)
+		json_decref(*run);
+		*run = NULL;
+		if (api_callf(api, "GET", NULL, run, err, "/api/runs/%s", run_id) < 0)
 			return -1;
-		if (!lacks_timings(f->run) || tries == 50)
+		if (!lacks_timings(*run) || tries == 50)
 			return 0;
 		wait_a_moment(-1);
 	}
+}
+
+int await_end(struct cli *cli, struct api *api, const char *run_id, json_t **run, struct error *err)
+{
+	struct progress progress;
+
+	progress_begin(&progress, cli->quiet || cli->json);
+	for (;;) {
+		_cleanup_json_ json_t *now = NULL;
+
+		if (api_callf(api, "GET", NULL, &now, err, "/api/runs/%s", run_id) < 0)
+			return -1;
+		if (json_str(now, "finishedAt"))
+			break;
+		progress_show(&progress,
+			      json_object_at(json_object_at(now, "workspace"), "progress"));
+		wait_a_moment(-1);
+	}
+	progress_clear(&progress);
+	return fetch_end(api, run_id, run, err);
 }
 
 /* 0 connected, 1 interrupted, -1. */
@@ -293,6 +321,8 @@ int follow_run(struct follow *f, struct error *err)
 	struct lines l = { .f = f };
 	int wake_fd = f->pass_signals ? signals_catch() : -1, more;
 
+	progress_begin(&l.progress, !f->progress || f->cli->quiet);
+
 	while ((more = follow_once(&l, wake_fd, err)) > 0) {
 		if (err->code == ERR_NOT_FOUND) {
 			/* Queued: there is no log yet. Or there never was such a run. */
@@ -315,7 +345,8 @@ int follow_run(struct follow *f, struct error *err)
 			break;
 	}
 	if (more == 0 && f->follow && !f->is_exec && !l.left_behind)
-		more = fetch_end(f, err);
+		more = fetch_end(f->api, f->run_id, &f->run, err);
+	progress_clear(&l.progress);
 	if (f->pass_signals)
 		signals_restore();
 	buf_free(&l.pending);

@@ -13,6 +13,7 @@ struct follow {
 	int64_t since;  /* next byte of the log that is wanted */
 	bool follow;    /* until the run has ended; else what is there now */
 	bool events;    /* --json: the log's own lines on stdout */
+	bool progress;  /* say on a terminal how far its files are */
 	bool may_start; /* a server that went away and stays away is started again */
 	/* INT goes to the command; a second one, or TERM, ends it; one more leaves it behind. */
 	bool pass_signals;
@@ -22,6 +23,9 @@ struct follow {
 /* Survives a restart of the server: the stream goes on at the byte where it broke. */
 int follow_run(struct follow *follow, struct error *err);
 
+/* Waits until the run has ended and its leases are released; a new reference. */
+int await_end(struct cli *cli, struct api *api, const char *run_id, json_t **run,
+	      struct error *err);
 /* Says how it ended, frees f->run and returns the exit code. */
 int follow_finish(struct follow *follow);
 

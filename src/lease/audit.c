@@ -19,7 +19,8 @@ SQL(AUDIT_PLACES,
     " AND p.state <> 'gone'"
     " ORDER BY p.updated_at, p.id LIMIT $1");
 SQL(AUDIT_LEASES, "SELECT l.id, l.place_id, l.run_id, r.id, r.status, p.state, p.holder_lease,"
-		  " l.acquired_at, COALESCE(r.finished_at, r.updated_at, l.acquired_at)"
+		  " l.acquired_at, COALESCE(r.finished_at, r.updated_at, l.acquired_at),"
+		  " r.place_kept_until"
 		  " FROM leases l JOIN places p ON p.id = l.place_id"
 		  " LEFT JOIN runs r ON r.id = l.run_id"
 		  " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
@@ -100,6 +101,11 @@ static void audit_lease(struct auditing *a, struct cursor *c)
 	if (!col_text(c, 3))
 		add(a->list, "place", place, where, col_int(c, 7),
 		    "active without owner: its run is not there");
+	else if (run_status_parse(run_status, &run) && run_status_is_final(run) &&
+		 col_int(c, 9) > a->now)
+		add(a->list, "place", place, where, col_int(c, 8),
+		    "kept for the work of run %s, which could not be fetched: `berth collect` it",
+		    col_text(c, 2));
 	else if (run_status_parse(run_status, &run) && run_status_is_final(run))
 		add(a->list, "place", place, where, col_int(c, 8),
 		    "active without owner: its run has ended as %s", run_status);

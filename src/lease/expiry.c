@@ -20,14 +20,16 @@ SQL(EXPIRED, "SELECT id FROM leases WHERE status = 'active' AND expires_at <= $1
 SQL(IDLE, "SELECT id FROM leases WHERE status IN ('active', 'pending_cleanup', 'retained')"
 	  " AND status = 'active' AND idle_ms > 0 AND last_used_at + idle_ms / 4 <= $1"
 	  " AND " SQL_MINE " ORDER BY last_used_at + idle_ms, id LIMIT $4");
-/* $5: when a run that ended by itself must have released. */
+/* $5: when a run that ended by itself must have released. A place whose files could not be fetched
+ * yet is kept for them. */
 SQL(RUN_OVER, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
 	      " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
 	      " AND l.status = 'active' AND l.run_id IS NOT NULL AND l.acquired_at <= $5"
 	      " AND (l.node_id = $2 OR l.node_id NOT IN"
 	      "  (SELECT id FROM nodes WHERE heartbeat_at >= $3))"
 	      " AND (r.id IS NULL OR (r.status IN ('succeeded', 'failed', 'cancelled', 'timed_out')"
-	      "  AND COALESCE(r.finished_at, r.updated_at) <= $5))"
+	      "  AND COALESCE(r.finished_at, r.updated_at) <= $5"
+	      "  AND (r.place_kept_until IS NULL OR r.place_kept_until <= $1)))"
 	      " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");
 /*
  * The server that acquired it died, and with it whoever would have released it, so nobody is waited
@@ -37,7 +39,8 @@ SQL(RUN_OVER, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
 SQL(RUN_NEVER_TOLD, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
 		    " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
 		    " AND l.status = 'active' AND l.run_id IS NOT NULL"
-		    " AND (r.id IS NULL OR r.status <> 'running')"
+		    " AND (r.id IS NULL OR (r.status <> 'running'"
+		    "  AND (r.place_kept_until IS NULL OR r.place_kept_until <= $1)))"
 		    " AND ((l.node_id = $2 AND l.boot_epoch < $5) OR (l.node_id <> $2 AND"
 		    "  l.node_id NOT IN (SELECT id FROM nodes WHERE heartbeat_at >= $3)))"
 		    " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");

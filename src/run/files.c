@@ -7,6 +7,7 @@
 
 #define TELL_EVERY_MS 500
 #define QUIET_MS 20000
+#define PLACE_DIRECTORY "/workspace"
 
 SQL(RUNS_WITH_FILES, "SELECT workspace FROM runs"
 		     " WHERE status IN ('queued', 'running', 'scheduled_retry')"
@@ -229,6 +230,11 @@ bool files_native(const struct environment *environment)
 	       str_equal(json_str(environment->config, "provider"), PROVIDER_NATIVE.key);
 }
 
+bool files_take_relay(const struct environment *environment)
+{
+	return !json_is_false(json_object_get(environment->config, "relay"));
+}
+
 bool files_mount(const struct workspace_state *state, const struct environment *environment,
 		 struct workspace_mount *mount)
 {
@@ -240,4 +246,22 @@ bool files_mount(const struct workspace_state *state, const struct environment *
 		.how = state->mode == MODE_OVERLAY ? WORKSPACE_OVERLAY : WORKSPACE_BIND,
 	};
 	return true;
+}
+
+void files_root(const struct files *f, const json_t *metadata, const char *asked, char **root,
+		char **shown)
+{
+	const struct workspace_state *s = f->state;
+	const char *directory = json_str_nonblank(metadata, "remoteCwd");
+	bool local = f->place->driver == DRIVER_LOCAL;
+	bool native = str_equal(f->place->provider, PROVIDER_NATIVE.key);
+
+	if (local && s->mode == MODE_COPY && !asked)
+		*root = xasprintf("%s/runs/%s", f->runs->home_path, f->id);
+	else if (local && s->mode != MODE_COPY)
+		*root = xstrdup(s->worktree ? s->worktree : s->path);
+	else
+		*root = xstrdup(asked ? asked : native && directory ? directory : PLACE_DIRECTORY);
+	*shown = local || native || !directory ? xstrdup(*root)
+					       : xasprintf("%s%s", directory, *root);
 }

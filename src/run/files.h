@@ -47,7 +47,16 @@ json_t *files_summary(struct runs *runs, const struct workspace_state *state,
 /* Whether another run that is on its way has the same tree, or one that overlaps. */
 int files_are_shared(struct runs *runs, const char *run_id, const char *path, bool *shared,
 		     struct error *err);
+/*
+ * Where the workspace is to be in the place; `asked` NULL: where the place has it. *shown is the
+ * same as commands there see it: where a place is only a directory of this host, they see the whole
+ * host. Both allocated.
+ */
+void files_root(const struct files *files, const json_t *lease_metadata, const char *asked,
+		char **root, char **shown);
 bool files_native(const struct environment *environment);
+/* False where a provider was told that its places take no relay. */
+bool files_take_relay(const struct environment *environment);
 /* What is to be mounted as the place's workspace; false: nothing. Borrows from the state. */
 bool files_mount(const struct workspace_state *state, const struct environment *environment,
 		 struct workspace_mount *mount);

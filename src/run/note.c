@@ -1,5 +1,7 @@
 #include "run/row.h"
 
+#include <string.h>
+
 #include "record/activity.h"
 #include "run/publish.h"
 
@@ -25,6 +27,9 @@ SQL(RUN_SET_END, "UPDATE runs SET status = $2, status_reason = NULL, exit_code =
 		 " finished_at = $10, updated_at = $10, place_kept_until = $11"
 		 " WHERE id = $1 AND " STILL_OPEN " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_TIMINGS, "UPDATE runs SET timings = $2, updated_at = $3 WHERE id = $1");
+SQL(RUN_REPORT, "SELECT workspace_report FROM runs WHERE id = $1");
+SQL(RUN_SET_REPORT, "UPDATE runs SET workspace_report = $2, place_kept_until = NULL,"
+		    " updated_at = $3 WHERE id = $1");
 SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
 	      " execution_workspace_id, invocation_source, status, command, cwd, env, stdin,"
 	      " stdin_encoding, timeout_ms, retry_of_run_id, process_loss_retry_count, context,"
@@ -225,6 +230,39 @@ int run_note_timings(struct db *db, struct clock *clock, const char *id, const j
 	struct note n = { .id = id, .text = text, .now = clock_now(clock) };
 
 	return DB_WRITE(db, "run.timings", set_timings, &n, err);
+}
+
+static json_t *report_tx(struct tx *tx, const char *id, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	const char *text;
+
+	if (tx_query(tx, &c, &RUN_REPORT, err, B_TEXT(id)) < 0 || cursor_next(&c, err) < 0)
+		return NULL;
+	text = col_text(&c, 0);
+	return text ? json_parse(text, strlen(text), NULL) : NULL;
+}
+
+static int set_dropped(struct tx *tx, void *arg, struct error *err)
+{
+	struct note *n = arg;
+	_cleanup_json_ json_t *report = report_tx(tx, n->id, err);
+	_cleanup_free_ char *text = NULL;
+
+	if (!report)
+		return err && err->code != ERR_NONE ? -1 : 0;
+	json_put_str(report, "phase", "dropped");
+	text = json_text(report);
+	return tx_exec(tx, &RUN_SET_REPORT, err, B_TEXT(n->id), B_TEXT(text), B_INT(n->now)) < 0
+		       ? -1
+		       : 0;
+}
+
+int run_note_dropped(struct db *db, struct clock *clock, const char *id, struct error *err)
+{
+	struct note n = { .id = id, .now = clock_now(clock) };
+
+	return DB_WRITE(db, "run.dropped", set_dropped, &n, err);
 }
 
 /* What was asked for goes along; what became of the first attempt does not. */

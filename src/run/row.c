@@ -222,6 +222,18 @@ json_t *run_json(const struct run *run)
 	return o;
 }
 
+json_t *run_progress_json(const struct run_progress *progress)
+{
+	json_t *json = json_object();
+
+	json_put_str(json, "step", progress->step);
+	json_put_int(json, "files", progress->files);
+	json_put_int(json, "filesTotal", progress->files_total);
+	json_put_int(json, "bytes", progress->bytes);
+	json_put_int(json, "bytesTotal", progress->bytes_total);
+	return json;
+}
+
 /* A cursor is "<created_at ms>.<run id>" of the last item shown. */
 struct page {
 	const char *company_id, *status;

@@ -46,6 +46,8 @@ int run_note_end(struct db *db, struct clock *clock, const char *id,
 /* After the leases were released; the row is final already. */
 int run_note_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
 		     struct error *err);
+/* What was kept of its files is gone. */
+int run_note_dropped(struct db *db, struct clock *clock, const char *id, struct error *err);
 /* A new queued row copying the request of `of`. */
 int run_queue_retry(struct db *db, struct clock *clock, const struct node *node,
 		    const struct actor *actor, const struct run *of, int64_t loss_count,

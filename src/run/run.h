@@ -99,10 +99,41 @@ struct run_progress {
 	int64_t files, files_total, bytes, bytes_total; /* totals 0 while unknown */
 };
 void run_progress(struct runs *runs, const char *id, struct run_progress *out);
+json_t *run_progress_json(const struct run_progress *progress); /* WorkspaceProgress */
 /* An eventfd that becomes readable when the run changes; for followers. Give it back to
  * run_unwatch. */
 int run_watch(struct runs *runs, const char *id, struct error *err);
 void run_unwatch(struct runs *runs, const char *id, int fd);
+/*
+ * What a run changed (workspace/workspace.h has the shape), at most `limit` of it. ERR_NOT_FOUND
+ * when it brought no workspace or nothing is kept any more; ERR_RUN_STATE when another node has it.
+ */
+json_t *run_changes(struct runs *runs, const char *id, size_t limit, struct error *err);
+/* The same as a unified diff into fd; run_has_diff says beforehand whether there is one. */
+int run_has_diff(struct runs *runs, const char *id, struct error *err);
+int run_diff(struct runs *runs, const char *id, int fd, struct error *err);
+/* Puts it into the workspace, or says what that would do. An ended run's only (ERR_RUN_STATE). */
+json_t *run_collect(struct runs *runs, const struct actor *actor, const char *id, bool dry_run,
+		    size_t limit, struct error *err);
+int run_drop_files(struct runs *runs, const struct actor *actor, const char *id, struct error *err);
+/*
+ * What a wish (as workspace_wanted made it) would bring into a place of that environment (NULL: on
+ * this host): {path, mode, collect, files, directories, bytes, skipped, skippedCount}.
+ */
+json_t *run_plan_files(struct runs *runs, const json_t *wish, const struct environment *environment,
+		       struct error *err);
+/*
+ * The same for a lease that no run has: a wish as workspace_wanted made it goes into its place,
+ * always as a copy. `discard`: what was changed there since it was staged before may be lost.
+ */
+json_t *lease_stage_files(struct runs *runs, const struct lease *lease, const struct place *place,
+			  const json_t *wish, bool discard, struct error *err);
+json_t *lease_collect_files(struct runs *runs, const struct lease *lease, const struct place *place,
+			    bool dry_run, size_t limit, struct error *err);
+/* Drops results that have been kept long enough; returns how many went, or would go. */
+int64_t runs_prune_files(struct runs *runs, bool dry_run, struct error *err);
+/* Adds results that no run and no lease explains to an audit. */
+int runs_audit_files(struct runs *runs, json_t *list, struct error *err);
 /* Compresses the logs of this node's runs that ended before the time and were not yet.
  * ERR_CANCELLED once *stop is set. */
 int runs_pack_logs(struct runs *runs, int64_t before_ms, const atomic_bool *stop,

@@ -48,6 +48,7 @@ struct runs {
 	struct run_task *tasks;
 	size_t active;
 	struct run_watcher *watchers;
+	struct hold *holds; /* results that somebody is at work on (home.c) */
 	bool woken, stopping, started;
 	pthread_t dispatcher;
 
@@ -70,5 +71,12 @@ bool runs_pause(struct runs *runs, int64_t ms);
 /* The thread that finds lost runs while serving (recovery.c); it ends when `stopping` is set. */
 int lookout_start(struct runs *runs, struct error *err);
 void lookout_stop(struct runs *runs);
+/* Goes on with the results of ended runs that an earlier server had not done with. */
+void runs_collect_rest(struct runs *runs);
+/* The run has ended then, and has results that nobody has collected: it is not to be forgotten yet.
+ */
+bool runs_files_hold_back(struct runs *runs, const char *id, int64_t finished_at);
+/* A run is forgotten: what is kept of its files goes with it. */
+int runs_drop_results(struct runs *runs, const char *id, struct error *err);
 /* spec 01 E.7: failed and timed_out runs fail their leases, all others release them. */
 enum lease_status lease_status_for_run(enum run_status status);

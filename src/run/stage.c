@@ -15,8 +15,6 @@
 #include "run/files.h"
 #include "run/wish.h"
 
-#define PLACE_DIRECTORY "/workspace"
-
 /*
  * Whether the caller may name the directory was judged when the run was made, of where the path led
  * then; somebody may have put a link there since.
@@ -56,7 +54,7 @@ int walk_prepare(struct walk *w, struct error *err)
 		.allow_large = json_bool(asked, "allowLarge", false),
 		.is_local = w->environment.driver == DRIVER_LOCAL,
 		.is_native = files_native(&w->environment),
-		.takes_relay = !json_is_false(json_object_get(w->environment.config, "relay")),
+		.takes_relay = files_take_relay(&w->environment),
 	};
 
 	if (!asked)
@@ -72,28 +70,6 @@ int walk_prepare(struct walk *w, struct error *err)
 }
 
 /* ---- stage: they are there before anything runs ---- */
-
-/*
- * Where the workspace is in the place. `shown` is the same for commands, which see the whole host
- * where a provider's place is only a directory of it.
- */
-static void find_root(const struct walk *w, char **root, char **shown)
-{
-	const struct workspace_state *s = &w->files;
-	const char *asked = json_str(w->run->workspace, "root");
-	const char *directory = json_str_nonblank(w->lease.metadata, "remoteCwd");
-	bool native = files_native(&w->environment);
-
-	if (w->environment.driver == DRIVER_LOCAL && s->mode == MODE_COPY && !asked)
-		*root = xasprintf("%s/runs/%s", w->o->home_path, w->run->id);
-	else if (w->environment.driver == DRIVER_LOCAL && s->mode != MODE_COPY)
-		*root = xstrdup(s->worktree ? s->worktree : s->path);
-	else
-		*root = xstrdup(asked ? asked : native && directory ? directory : PLACE_DIRECTORY);
-	*shown = w->environment.driver == DRIVER_LOCAL || native || !directory
-			 ? xstrdup(*root)
-			 : xasprintf("%s%s", directory, *root);
-}
 
 /* A directory of the workspace that was asked for by its name here is meant by its name there. */
 static void find_directory(struct walk *w, const char *shown)
@@ -125,7 +101,7 @@ int walk_stage(struct walk *w, struct error *err)
 
 	if (!w->files.path)
 		return 0;
-	find_root(w, &root, &shown);
+	files_root(&files, w->lease.metadata, json_str(w->run->workspace, "root"), &root, &shown);
 	files.place_root = root;
 	staged = files_stage(&files, err);
 	runs_note_progress(w->o->runs, w->run->id, NULL);

@@ -1,0 +1,138 @@
+/*
+ * How long results of runs are kept: a week once they are in the workspace, a month as long as they
+ * are not, and never shorter than that, whatever history is pruned. Results of leases that were
+ * staged without a run are kept alike.
+ */
+#include "base/text.h"
+#include "run/files.h"
+#include "run/row.h"
+
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
+#define APPLIED_KEPT_MS (7 * DAY_MS)
+#define UNAPPLIED_KEPT_MS (30 * DAY_MS)
+
+SQL(FILES_OF_RUN, "SELECT COALESCE(finished_at, 0) FROM runs WHERE id = $1");
+SQL(FILES_OF_LEASE, "SELECT COALESCE(released_at, 0) FROM leases WHERE id = $1");
+
+enum keeping { KEEP_NOTHING, KEEP_APPLIED, KEEP_UNAPPLIED };
+
+static enum keeping what_is_kept(struct runs *runs, const char *id)
+{
+	_cleanup_(workspace_state_clear) struct workspace_state state = { 0 };
+	_cleanup_error_ struct error err = { 0 };
+
+	if (!runs->engine)
+		return KEEP_NOTHING;
+	if (workspace_state_load(&runs->engine->results, id, &state, &err) < 0)
+		return err.code == ERR_NOT_FOUND ? KEEP_NOTHING : KEEP_UNAPPLIED;
+	/* What is used where it is has nothing to lose. */
+	return state.phase == PHASE_APPLIED || state.phase < PHASE_STAGED ||
+			       state.mode == MODE_IN_PLACE
+		       ? KEEP_APPLIED
+		       : KEEP_UNAPPLIED;
+}
+
+bool runs_files_hold_back(struct runs *runs, const char *id, int64_t finished_at)
+{
+	return finished_at > clock_now(runs->clock) - UNAPPLIED_KEPT_MS &&
+	       what_is_kept(runs, id) == KEEP_UNAPPLIED;
+}
+
+int runs_drop_results(struct runs *runs, const char *id, struct error *err)
+{
+	if (!runs->engine || what_is_kept(runs, id) == KEEP_NOTHING)
+		return 0;
+	return workspace_drop(runs->engine, id, err);
+}
+
+struct owner {
+	const char *id;
+	bool known;
+	int64_t ended_at; /* 0: it goes on */
+};
+
+static int find_owner_in(struct tx *tx, const struct sql *sql, struct owner *owner,
+			 struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r = tx_query(tx, &c, sql, err, B_TEXT(owner->id));
+
+	if (r < 0 || (r = cursor_next(&c, err)) <= 0)
+		return r;
+	owner->known = true;
+	owner->ended_at = col_int(&c, 0);
+	return 1;
+}
+
+static int find_owner(struct tx *tx, void *arg, struct error *err)
+{
+	struct owner *owner = arg;
+	int r = find_owner_in(tx, &FILES_OF_RUN, owner, err);
+
+	if (r == 0)
+		r = find_owner_in(tx, &FILES_OF_LEASE, owner, err);
+	return r < 0 ? -1 : 0;
+}
+
+static bool is_due(const struct runs *runs, const struct owner *owner, enum keeping kept)
+{
+	int64_t now = clock_now(runs->clock);
+
+	return owner->known && owner->ended_at > 0 &&
+	       owner->ended_at <
+		       now - (kept == KEEP_UNAPPLIED ? UNAPPLIED_KEPT_MS : APPLIED_KEPT_MS);
+}
+
+int64_t runs_prune_files(struct runs *runs, bool dry_run, struct error *err)
+{
+	_cleanup_strv_ char **ids = NULL;
+	int64_t count = 0;
+
+	if (!runs->engine)
+		return 0;
+	if (results_list(&runs->engine->results, &ids, err) < 0)
+		return -1;
+	for (char **id = ids; id && *id; id++) {
+		struct owner owner = { .id = *id };
+
+		if (db_read(runs->db, find_owner, &owner, err) < 0)
+			return -1;
+		if (!is_due(runs, &owner, what_is_kept(runs, *id)))
+			continue;
+		if (!dry_run && workspace_drop(runs->engine, *id, err) < 0)
+			return -1;
+		if (!dry_run && run_note_dropped(runs->db, runs->clock, *id, err) < 0)
+			return -1;
+		count++;
+	}
+	return count;
+}
+
+int runs_audit_files(struct runs *runs, json_t *list, struct error *err)
+{
+	_cleanup_strv_ char **ids = NULL;
+
+	if (!runs->engine)
+		return 0;
+	if (results_list(&runs->engine->results, &ids, err) < 0)
+		return -1;
+	for (char **id = ids; id && *id; id++) {
+		struct owner owner = { .id = *id };
+		json_t *entry;
+
+		if (db_read(runs->db, find_owner, &owner, err) < 0)
+			return -1;
+		if (owner.known)
+			continue;
+		entry = json_object();
+		json_put_str(entry, "kind", "workspace");
+		json_put_str(entry, "id", *id);
+		json_put_str(entry, "where", "workspaces");
+		json_put_str(entry, "reason",
+			     "results of a run or a lease that is not there any more: look at the "
+			     "directory and remove it");
+		json_put_time(entry, "since", 0);
+		json_array_append_new(list, entry);
+	}
+	return 0;
+}
