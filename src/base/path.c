@@ -111,8 +111,13 @@ int path_open_child_dir(int dirfd, const char *name)
 			      RESOLVE_NO_XDEV_ | RESOLVE_NO_SYMLINKS_);
 }
 
+int path_open_unlinked(int dirfd, const char *path, int flags)
+{
+	return open_resolving(dirfd, path, flags, 0,
+			      RESOLVE_BENEATH_ | RESOLVE_NO_SYMLINKS_ | RESOLVE_NO_MAGICLINKS_);
+}
+
 int path_open_dir(int dirfd, const char *path)
 {
-	return open_resolving(dirfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK, 0,
-			      RESOLVE_BENEATH_ | RESOLVE_NO_SYMLINKS_ | RESOLVE_NO_MAGICLINKS_);
+	return path_open_unlinked(dirfd, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
 }

@@ -27,7 +27,8 @@ int path_open_beneath(int dirfd, const char *path, int flags, mode_t mode, int *
  */
 int path_open_child_dir(int dirfd, const char *name);
 /*
- * Opens the directory `path` beneath dirfd through no link at all; mounts are entered. Returns the
- * fd, or -1 with errno set.
+ * Opens `path` beneath dirfd through no link at all; mounts are entered. Returns the fd, or -1 with
+ * errno set: ELOOP where a link is in the way.
  */
-int path_open_dir(int dirfd, const char *path);
+int path_open_unlinked(int dirfd, const char *path, int flags);
+int path_open_dir(int dirfd, const char *path); /* the same for directories */

@@ -338,3 +338,56 @@ bool manifest_next(struct manifest_cursor *c, struct tree_entry *out)
 	c->at += n;
 	return n > 0;
 }
+
+bool manifest_is_same(int a_dir, const char *a, int b_dir, const char *b)
+{
+	struct stat x, y;
+
+	return fstatat(a_dir, a, &x, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       fstatat(b_dir, b, &y, AT_SYMLINK_NOFOLLOW) == 0 && x.st_dev == y.st_dev &&
+	       x.st_ino == y.st_ino;
+}
+
+static int copy_manifest(int from_dir, const char *from, int to_dir, const char *to,
+			 struct error *err)
+{
+	_cleanup_manifest_ struct manifest *m = NULL;
+	struct manifest_cursor cursor = { 0 };
+	struct manifest_writer *w = NULL;
+	struct tree_entry entry;
+
+	if (manifest_open(from_dir, from, &m, err) < 0 || manifest_create(to_dir, to, &w, err) < 0)
+		return -1;
+	w->racy_from = m->racy_from;
+	cursor.m = m;
+	while (manifest_next(&cursor, &entry)) {
+		if (manifest_add(w, &entry, err) < 0) {
+			manifest_abandon(w);
+			return -1;
+		}
+	}
+	return manifest_commit(w, err);
+}
+
+int manifest_share(int from_dir, const char *from, int to_dir, const char *to, struct error *err)
+{
+	uint8_t tail[8];
+	char hex[2 * sizeof(tail) + 1], tmp[32];
+
+	if (manifest_is_same(from_dir, from, to_dir, to))
+		return 0;
+	random_bytes(tail, sizeof(tail));
+	hex_encode(hex, tail, sizeof(tail));
+	snprintf(tmp, sizeof(tmp), ".tmp-%s", hex);
+	if (linkat(from_dir, from, to_dir, tmp, 0) < 0) {
+		if (errno == ENOENT)
+			return error_errno(err, errno, "open the manifest %s", from);
+		return copy_manifest(from_dir, from, to_dir, to, err);
+	}
+	if (renameat(to_dir, tmp, to_dir, to) < 0) {
+		error_errno(err, errno, "put the manifest %s in place", to);
+		unlinkat(to_dir, tmp, 0);
+		return -1;
+	}
+	return dir_sync(to_dir, err);
+}

@@ -47,6 +47,14 @@ struct manifest_cursor {
 /* In order; false at the end. NULL m has no entries. */
 bool manifest_next(struct manifest_cursor *c, struct tree_entry *out);
 
+/*
+ * Gives to_dir the same manifest under that name, by a link: manifests never change. Durable once
+ * it returns. Another file system gets a copy.
+ */
+int manifest_share(int from_dir, const char *from, int to_dir, const char *to, struct error *err);
+/* The same file: then nothing in them differs. */
+bool manifest_is_same(int a_dir, const char *a, int b_dir, const char *b);
+
 struct scan_progress {
 	uint64_t files, bytes;
 };
@@ -57,6 +65,9 @@ struct scan_options {
 	bool skip_git;
 	uint64_t max_entries, max_bytes; /* 0: none; beyond is ERR_TOO_LARGE, found while walking */
 	int threads;                     /* 0: as many as processors, at most 8 */
+	/* As in tree/walk.h: taken although rules leave it out. NULL: none. */
+	bool (*keeps)(void *arg, const char *path, size_t len);
+	void *keeps_arg;
 	void (*progress)(void *arg, const struct scan_progress *now);
 	void *progress_arg;
 	int cancel_fd; /* readable: ERR_CANCELLED; -1: none */
@@ -64,10 +75,25 @@ struct scan_options {
 struct scan_report {
 	uint64_t files, dirs, symlinks, bytes;
 	uint64_t hashed, hashed_bytes; /* read, not known from the cache */
-	json_t *skipped; /* array of {path, reason}: specials, unreadable; at most 1,000, and
-			    skipped_count */
+	bool unchanged;                /* the manifest is the one in the cache */
+	json_t *skipped; /* array of {path, reason}: specials, unreadable, changing while read; at
+			    most 1,000, and skipped_count */
 	uint64_t skipped_count;
 };
-/* Writes the manifest DIR/name of root_fd's tree. */
+/*
+ * Writes the manifest DIR/name of root_fd's tree, which is the cache's next. Not in it: special and
+ * unreadable files. A file that kept changing while it was read is in it as racy.
+ */
 int workspace_scan(int root_fd, const struct scan_options *options, int dir_fd, const char *name,
 		   struct scan_report *report, struct error *err);
+void scan_report_clear(struct scan_report *report);
+/* Makes DIR/name the cache of root_fd's tree. Only speed is lost when it cannot. */
+void workspace_cache(const char *cache_dir, int root_fd, int dir_fd, const char *name);
+
+/*
+ * The rules that count everywhere in root_fd's tree: info/exclude of its repository, if any. What
+ * struct place_scan wants as `rules`.
+ */
+int workspace_rules(int root_fd, struct buf *out, struct error *err);
+/* The file system's clock now: a file changed from here on has no older ctime. */
+uint64_t workspace_file_clock(int root_fd);
