@@ -236,7 +236,7 @@ bool files_take_relay(const struct environment *environment)
 }
 
 bool files_mount(const struct workspace_state *state, const struct environment *environment,
-		 struct workspace_mount *mount)
+		 const char *masks, struct workspace_mount *mount)
 {
 	if (!files_native(environment) ||
 	    (state->mode != MODE_OVERLAY && state->mode != MODE_IN_PLACE))
@@ -244,6 +244,7 @@ bool files_mount(const struct workspace_state *state, const struct environment *
 	*mount = (struct workspace_mount){
 		.path = state->worktree ? state->worktree : state->path,
 		.how = state->mode == MODE_OVERLAY ? WORKSPACE_OVERLAY : WORKSPACE_BIND,
+		.masks = masks,
 	};
 	return true;
 }

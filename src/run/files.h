@@ -59,4 +59,4 @@ bool files_native(const struct environment *environment);
 bool files_take_relay(const struct environment *environment);
 /* What is to be mounted as the place's workspace; false: nothing. Borrows from the state. */
 bool files_mount(const struct workspace_state *state, const struct environment *environment,
-		 struct workspace_mount *mount);
+		 const char *masks, struct workspace_mount *mount);

@@ -252,7 +252,7 @@ static void go_on(struct runs *runs, const char *id)
 	_cleanup_hold_ struct hold hold = { 0 };
 	_cleanup_error_ struct error err = { 0 };
 	struct files files = {
-		.runs = runs, .id = id, .run = &run, .state = &state, .cancel_fd = runs->stop_fd
+		.runs = runs, .id = id, .run = &run, .state = &state, .cancel_fd = runs->rest_fd
 	};
 
 	if (find_run(runs, id, &run, &err) < 0 || !run_status_is_final(run.status) ||

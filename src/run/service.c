@@ -50,7 +50,10 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	pthread_condattr_t monotonic;
 
 	runs->stop_fd = latch_new(err);
-	if (runs->stop_fd < 0) {
+	runs->rest_fd = latch_new(err);
+	if (runs->stop_fd < 0 || runs->rest_fd < 0) {
+		close_fdp(&runs->stop_fd);
+		close_fdp(&runs->rest_fd);
 		free(runs);
 		return -1;
 	}
@@ -527,6 +530,8 @@ void runs_stop(struct runs *runs, bool drain, int64_t wait_ms)
 	if (runs->started)
 		pthread_join(runs->dispatcher, NULL);
 	runs->started = false;
+	/* Before anything is let go: what it finds then would look lost. */
+	latch_set(runs->rest_fd);
 	lookout_stop(runs);
 	if (drain && wait_idle(runs, wait_ms))
 		return;
@@ -551,6 +556,7 @@ void runs_free(struct runs *runs)
 	free(runs->home_path);
 	strv_free(runs->allowed_paths);
 	close(runs->stop_fd);
+	close(runs->rest_fd);
 	pthread_cond_destroy(&runs->changed);
 	pthread_mutex_destroy(&runs->lock);
 	free(runs);

@@ -39,7 +39,8 @@ struct runs {
 	char *api_url, *home_path;
 	struct workspace_engine *engine; /* NULL: no workspaces */
 	char **allowed_paths;            /* see runs_options; NULL: none */
-	int stop_fd;                     /* latch: the service is going */
+	int stop_fd;                     /* latch: runs are let go */
+	int rest_fd;                     /* latch: what earlier servers left is left again */
 	const struct run_token_key *token_key;
 
 	/* `lock` guards what follows; it is never held across a database or driver call. */

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "run/files.h"
 #include "run/wish.h"
+#include "workspace/overlay.h"
 
 /*
  * Whether the caller may name the directory was judged when the run was made, of where the path led
@@ -44,12 +45,14 @@ static int check_root(const struct walk *w, struct error *err)
 			 workspace_mode_name(w->files.mode));
 }
 
-int walk_prepare(struct walk *w, struct error *err)
+static int prepare_as(struct walk *w, enum workspace_mode mode, struct error *err)
 {
 	const json_t *asked = w->run->workspace;
+	struct workspace_engine *engine = w->o->runs->engine;
 	struct workspace_wish wish = {
 		.run_id = w->run->id,
 		.path = json_str(asked, "path"),
+		.mode = mode,
 		.collect = str_equal(json_str(asked, "collect"), WORKSPACE_COLLECTS[0]),
 		.allow_large = json_bool(asked, "allowLarge", false),
 		.is_local = w->environment.driver == DRIVER_LOCAL,
@@ -57,16 +60,52 @@ int walk_prepare(struct walk *w, struct error *err)
 		.takes_relay = files_take_relay(&w->environment),
 	};
 
-	if (!asked)
+	workspace_state_clear(&w->files);
+	if (files_are_shared(w->o->runs, w->run->id, wish.path, &wish.shared, err) < 0 ||
+	    workspace_prepare(engine, &wish, &w->files, err) < 0)
+		return -1;
+	if (w->files.mode != MODE_OVERLAY)
 		return 0;
-	if (workspace_mode_parse(json_str(asked, "mode"), &wish.mode) < 0)
-		return error_set(err, ERR_INTERNAL, "the run's workspace has no mode");
-	if (check_path(wish.path, err) < 0 ||
-	    files_are_shared(w->o->runs, w->run->id, wish.path, &wish.shared, err) < 0 ||
-	    workspace_prepare(w->o->runs->engine, &wish, &w->files, err) < 0 ||
-	    check_root(w, err) < 0)
+	/* What the place must not see of the tree is decided before there is a place. */
+	return overlay_prepare(&engine->results, &w->files, w->o->cancel_fd, &w->masks, err);
+}
+
+static enum workspace_mode mode_asked(const struct walk *w)
+{
+	enum workspace_mode mode = MODE_AUTO;
+
+	workspace_mode_parse(json_str(w->run->workspace, "mode"), &mode);
+	return mode;
+}
+
+/* Only where nobody said how: who asked for an overlay is told that it cannot be. */
+int walk_copy_instead(struct walk *w, struct error *err)
+{
+	if (mode_asked(w) != MODE_AUTO || w->files.mode != MODE_OVERLAY)
+		return -1;
+	log_info("run %s: its workspace is copied: %s", w->run->id, err->message);
+	error_clear(err);
+	return prepare_as(w, MODE_COPY, err);
+}
+
+int walk_prepare(struct walk *w, struct error *err)
+{
+	int prepared;
+
+	if (!w->run->workspace)
+		return 0;
+	if (check_path(json_str(w->run->workspace, "path"), err) < 0)
 		return step_failed(err, ERR_REALIZE, "prepare the workspace for", &w->environment);
-	return 0;
+	prepared = prepare_as(w, mode_asked(w), err);
+	if (prepared < 0 && err->code == ERR_UNPROCESSABLE)
+		prepared = walk_copy_instead(w, err);
+	if (prepared == 0)
+		prepared = check_root(w, err);
+	if (prepared == 0)
+		return 0;
+	if (latch_is_set(w->o->cancel_fd))
+		return error_recode(err, ERR_CANCELLED);
+	return step_failed(err, ERR_REALIZE, "prepare the workspace for", &w->environment);
 }
 
 /* ---- stage: they are there before anything runs ---- */
@@ -109,8 +148,10 @@ int walk_stage(struct walk *w, struct error *err)
 		return error_set(err, ERR_CANCELLED, "cancelled while the workspace was staged");
 	if (staged < 0 && latch_is_set(w->o->cancel_fd))
 		return error_recode(err, ERR_CANCELLED);
+	/* A code of its own: whoever asked may want to allow it. */
 	if (staged < 0)
-		return step_failed(err, ERR_REALIZE, "stage the workspace into", &w->environment);
+		return step_failed(err, err->code == ERR_TOO_LARGE ? ERR_TOO_LARGE : ERR_REALIZE,
+				   "stage the workspace into", &w->environment);
 	find_directory(w, shown);
 	return files_note(&files, NULL, 0, EVENT_WORKSPACE_STAGED, err);
 }
@@ -147,9 +188,10 @@ void walk_collect(struct walk *w)
 	struct files files = files_of(w, w->o->runs->stop_fd);
 	_cleanup_error_ struct error failure = { 0 }, unrecorded = { 0 };
 
-	if (!w->files.path || w->files.phase < PHASE_STAGED)
+	if (!w->files.path)
 		return;
-	if (!w->began) {
+	/* No command, no work. */
+	if (!w->began || w->files.phase < PHASE_STAGED) {
 		workspace_drop(w->o->runs->engine, w->run->id, NULL);
 		return;
 	}

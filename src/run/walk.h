@@ -19,6 +19,7 @@ struct walk {
 	bool reuses_workspace;
 	struct environment environment;
 	struct workspace_state files; /* what it brings and takes home; path NULL: nothing */
+	char *masks;                  /* of mode overlay: see struct workspace_mount */
 	struct lease lease;
 	struct place place;
 	struct execution_target target;
@@ -37,6 +38,8 @@ struct walk {
 
 int walk_resolve(struct walk *w, struct error *err);
 int walk_prepare(struct walk *w, struct error *err); /* stage.c */
+/* The place cannot have the directory itself, as `err` says: it gets a copy. -1: err stands. */
+int walk_copy_instead(struct walk *w, struct error *err);
 int walk_realize(struct walk *w, struct error *err);
 int walk_stage(struct walk *w, struct error *err); /* stage.c */
 void walk_collect(struct walk *w);                 /* stage.c */
