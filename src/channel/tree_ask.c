@@ -37,13 +37,13 @@ static int name_paths(struct tree_ask *ask, struct error *err)
 		const char *path;
 
 		if (!ask->next(ask->arg, &path)) {
-			record_append(&ask->flow.out, RECORD_FINISH, NULL, 0);
+			wire_record_append(&ask->flow.out, RECORD_FINISH, NULL, 0);
 			ask->named_all = true;
 			continue;
 		}
 		if (!tree_path_is_valid(path, strlen(path)))
 			return error_set(err, ERR_BAD_PATH, "this is no path of a tree");
-		record_append(&ask->flow.out, RECORD_PATH, path, strlen(path));
+		wire_record_append(&ask->flow.out, RECORD_PATH, path, strlen(path));
 		buf_append(&ask->paths, path, strlen(path) + 1);
 		ask->count++;
 	}

@@ -77,10 +77,10 @@ int tree_flow_entry(struct tree_flow *f, const struct record *record, struct tre
 
 void tree_flow_put_entry(struct tree_flow *f, enum record_kind kind, const struct tree_entry *entry)
 {
-	size_t start = record_begin(&f->out, kind);
+	size_t start = wire_record_begin(&f->out, kind);
 
 	tree_entry_encode(&f->out, entry);
-	record_end(&f->out, start);
+	wire_record_end(&f->out, start);
 }
 
 /* Receiving */
@@ -150,7 +150,7 @@ static int complete_partial(struct tree_flow *f, const uint8_t **data, size_t *l
 
 	if (f->partial.len < RECORD_HEADER_SIZE && !gather(f, RECORD_HEADER_SIZE, data, len))
 		return 0;
-	if (record_parse_header((const uint8_t *)f->partial.data, &record, err) < 0)
+	if (wire_record_parse_header((const uint8_t *)f->partial.data, &record, err) < 0)
 		return tree_flow_violated(f, err, "a record that is none");
 	if (record.kind == RECORD_CONTENT) {
 		f->content_left = record.length;
@@ -180,7 +180,7 @@ int tree_flow_feed(struct tree_flow *f, const uint8_t *data, size_t len, struct 
 			continue;
 		}
 		if (f->partial.len == 0)
-			r = record_parse(data, len, &record, &used, err);
+			r = wire_record_parse(data, len, &record, &used, err);
 		if (r < 0)
 			return tree_flow_violated(f, err, "a record that is none");
 		if (r == 0) {

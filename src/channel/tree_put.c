@@ -197,13 +197,13 @@ static int put_content(struct tree_writer *w, const char *data, size_t len, stru
 	uint8_t number[8];
 
 	if (len < LONG_CONTENT) {
-		record_append(&w->flow.out, RECORD_CONTENT, data, len);
+		wire_record_append(&w->flow.out, RECORD_CONTENT, data, len);
 		return send_portion(w, err);
 	}
 	/* What is nothing but zeros becomes a hole, as it most often was one. */
 	if (is_zeros(data, len)) {
 		put_le64(number, len);
-		record_append(&w->flow.out, RECORD_HOLE, number, sizeof(number));
+		wire_record_append(&w->flow.out, RECORD_HOLE, number, sizeof(number));
 		return send_portion(w, err);
 	}
 	put_le32(header, (uint32_t)len);
@@ -238,7 +238,7 @@ int tree_writer_skip(struct tree_writer *w, struct error *err)
 	if (ready(w, true, err) < 0)
 		return -1;
 	w->in_file = false;
-	record_append(&w->flow.out, RECORD_SKIP, NULL, 0);
+	wire_record_append(&w->flow.out, RECORD_SKIP, NULL, 0);
 	return send_portion(w, err);
 }
 
@@ -248,7 +248,7 @@ int tree_writer_remove(struct tree_writer *w, const char *path, struct error *er
 		return -1;
 	if (!tree_path_is_valid(path, strlen(path)))
 		return error_set(err, ERR_BAD_PATH, "this is no path of a tree");
-	record_append(&w->flow.out, RECORD_REMOVE, path, strlen(path));
+	wire_record_append(&w->flow.out, RECORD_REMOVE, path, strlen(path));
 	return send_portion(w, err);
 }
 
@@ -262,10 +262,10 @@ int tree_writer_chmod(struct tree_writer *w, const char *path, uint32_t mode, st
 	if (!tree_path_is_valid(path, strlen(path)))
 		return error_set(err, ERR_BAD_PATH, "this is no path of a tree");
 	put_le32(number, mode & 0777);
-	start = record_begin(&w->flow.out, RECORD_CHMOD);
+	start = wire_record_begin(&w->flow.out, RECORD_CHMOD);
 	buf_append(&w->flow.out, number, sizeof(number));
 	buf_append(&w->flow.out, path, strlen(path));
-	record_end(&w->flow.out, start);
+	wire_record_end(&w->flow.out, start);
 	return send_portion(w, err);
 }
 
@@ -274,7 +274,7 @@ int tree_writer_commit(struct tree_writer *w, struct error *err)
 	int rc = ready(w, false, err);
 
 	if (rc == 0) {
-		record_append(&w->flow.out, RECORD_FINISH, NULL, 0);
+		wire_record_append(&w->flow.out, RECORD_FINISH, NULL, 0);
 		rc = tree_flow_finish(&w->flow, err);
 	}
 	if (rc == 0 && expected_bytes(w) > 0)

@@ -25,7 +25,7 @@ static int64_t send_data(struct get *g, int fd, int64_t at, int64_t end)
 
 	while (at < end) {
 		size_t max = (size_t)MIN_OF(end - at, (int64_t)RECORD_MAX);
-		size_t start = record_begin(buf, RECORD_CONTENT);
+		size_t start = wire_record_begin(buf, RECORD_CONTENT);
 		ssize_t n;
 
 		buf_reserve(buf, max);
@@ -35,7 +35,7 @@ static int64_t send_data(struct get *g, int fd, int64_t at, int64_t end)
 			return at;
 		}
 		buf->len += (size_t)n;
-		record_end(buf, start);
+		wire_record_end(buf, start);
 		if (tree_out_settle(&g->out) < 0)
 			return -1;
 		at += n;
@@ -48,7 +48,7 @@ static int send_hole(struct get *g, int64_t len)
 	uint8_t number[8];
 
 	put_le64(number, (uint64_t)len);
-	record_append(&g->out.buf, RECORD_HOLE, number, sizeof(number));
+	wire_record_append(&g->out.buf, RECORD_HOLE, number, sizeof(number));
 	return tree_out_settle(&g->out);
 }
 

@@ -109,7 +109,7 @@ static int hash_content(int fd, uint8_t *chunk, struct tree_out *out, uint8_t di
 		if (since < TICK_BYTES)
 			continue;
 		since = 0;
-		record_append(&out->buf, RECORD_TICK, NULL, 0);
+		wire_record_append(&out->buf, RECORD_TICK, NULL, 0);
 		if (tree_out_flush(out) < 0)
 			return -1;
 	}

@@ -32,22 +32,22 @@ int tree_out_settle(struct tree_out *out)
 
 int tree_out_entry(struct tree_out *out, enum record_kind kind, const struct tree_entry *entry)
 {
-	size_t start = record_begin(&out->buf, kind);
+	size_t start = wire_record_begin(&out->buf, kind);
 
 	tree_entry_encode(&out->buf, entry);
-	record_end(&out->buf, start);
+	wire_record_end(&out->buf, start);
 	return tree_out_settle(out);
 }
 
 int tree_out_path(struct tree_out *out, enum record_kind kind, const char *path, size_t len)
 {
-	record_append(&out->buf, kind, path, len);
+	wire_record_append(&out->buf, kind, path, len);
 	return tree_out_settle(out);
 }
 
 int tree_out_done(struct tree_out *out)
 {
-	record_append(&out->buf, RECORD_DONE, NULL, 0);
+	wire_record_append(&out->buf, RECORD_DONE, NULL, 0);
 	return tree_out_flush(out) < 0 ? EPIPE : 0;
 }
 
@@ -67,10 +67,10 @@ int tree_out_failed(struct tree_out *out, enum wire_error_code code, int errnum,
 	utf8_repair(&text, raw, strlen(raw));
 	put_le32(numbers, code);
 	put_le32(numbers + 4, (uint32_t)errnum);
-	start = record_begin(&out->buf, RECORD_FAILED);
+	start = wire_record_begin(&out->buf, RECORD_FAILED);
 	buf_append(&out->buf, numbers, sizeof(numbers));
 	buf_append(&out->buf, text.data, MIN_OF(text.len, 500));
-	record_end(&out->buf, start);
+	wire_record_end(&out->buf, start);
 	return tree_out_flush(out) < 0 ? EPIPE : 0;
 }
 
@@ -109,8 +109,8 @@ int tree_in_next(struct tree_in *in, struct record *record, struct error *err)
 	size_t used;
 	int r;
 
-	while ((r = record_parse(in->data + in->begin, in->end - in->begin, record, &used, err)) ==
-	       0)
+	while ((r = wire_record_parse(in->data + in->begin, in->end - in->begin, record, &used,
+				      err)) == 0)
 		if (fill(in) == 0)
 			return 0;
 	if (r > 0)

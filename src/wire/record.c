@@ -23,7 +23,7 @@ static const struct bounds {
 	[RECORD_FINISH] = { 0, 0 },
 };
 
-int record_parse_header(const uint8_t *data, struct record *out, struct error *err)
+int wire_record_parse_header(const uint8_t *data, struct record *out, struct error *err)
 {
 	uint32_t length = get_le32(data);
 	uint8_t kind = data[4];
@@ -38,12 +38,12 @@ int record_parse_header(const uint8_t *data, struct record *out, struct error *e
 	return 0;
 }
 
-int record_parse(const uint8_t *data, size_t len, struct record *out, size_t *used,
-		 struct error *err)
+int wire_record_parse(const uint8_t *data, size_t len, struct record *out, size_t *used,
+		      struct error *err)
 {
 	if (len < RECORD_HEADER_SIZE)
 		return 0;
-	if (record_parse_header(data, out, err) < 0)
+	if (wire_record_parse_header(data, out, err) < 0)
 		return -1;
 	if (len - RECORD_HEADER_SIZE < out->length)
 		return 0;
@@ -52,7 +52,7 @@ int record_parse(const uint8_t *data, size_t len, struct record *out, size_t *us
 	return 1;
 }
 
-size_t record_begin(struct buf *out, enum record_kind kind)
+size_t wire_record_begin(struct buf *out, enum record_kind kind)
 {
 	uint8_t header[RECORD_HEADER_SIZE] = { [4] = (uint8_t)kind };
 	size_t start = out->len;
@@ -61,7 +61,7 @@ size_t record_begin(struct buf *out, enum record_kind kind)
 	return start;
 }
 
-void record_end(struct buf *out, size_t start)
+void wire_record_end(struct buf *out, size_t start)
 {
 	size_t length = out->len - start - RECORD_HEADER_SIZE;
 
@@ -69,11 +69,11 @@ void record_end(struct buf *out, size_t start)
 	put_le32((uint8_t *)out->data + start, (uint32_t)length);
 }
 
-void record_append(struct buf *out, enum record_kind kind, const void *payload, size_t length)
+void wire_record_append(struct buf *out, enum record_kind kind, const void *payload, size_t length)
 {
-	size_t start = record_begin(out, kind);
+	size_t start = wire_record_begin(out, kind);
 
 	if (length > 0)
 		buf_append(out, payload, length);
-	record_end(out, start);
+	wire_record_end(out, start);
 }

@@ -63,12 +63,12 @@ struct record {
  * 0: more bytes are needed. -1 (ERR_PROTOCOL): no such kind, or too long, or of the wrong length
  * for its kind.
  */
-int record_parse(const uint8_t *data, size_t len, struct record *out, size_t *used,
-		 struct error *err);
+int wire_record_parse(const uint8_t *data, size_t len, struct record *out, size_t *used,
+		      struct error *err);
 /* The header alone, of RECORD_HEADER_SIZE bytes: kind and length are filled, payload is not. */
-int record_parse_header(const uint8_t *data, struct record *out, struct error *err);
+int wire_record_parse_header(const uint8_t *data, struct record *out, struct error *err);
 
-void record_append(struct buf *out, enum record_kind kind, const void *payload, size_t length);
+void wire_record_append(struct buf *out, enum record_kind kind, const void *payload, size_t length);
 /* For a payload whose length is known later: begin returns what end wants to know. */
-size_t record_begin(struct buf *out, enum record_kind kind);
-void record_end(struct buf *out, size_t start);
+size_t wire_record_begin(struct buf *out, enum record_kind kind);
+void wire_record_end(struct buf *out, size_t start);
