@@ -20,8 +20,10 @@
  *                  parser; new packs and loose objects go to a quarantine (<git>/berth/<run>/), are
  *                  packed again by git pack-objects from there, checked by index-pack --strict and
  *                  for connectivity, and only then enter. The place's head lands on
- *                  refs/berth/<run>, its other branches and tags that have something new on
- *                  refs/berth-branches/<run>/... and refs/berth-tags/<run>/...
+ *                  refs/berth/<run>; its other refs that have something new are kept as
+ *                  refs/berth-branches/<run>/..., refs/berth-tags/<run>/... and, for a stash or
+ *                  notes, refs/berth-refs/<run>/... A new tag is not made a tag of the host: it
+ *                  could take the meaning of a branch's name.
  *     git_settle   after the files: the branch that was checked out moves, only by fast-forward and
  *                  only if HEAD and branch of the host are still what was staged; then the index
  *                  follows if it is still what was staged. Otherwise the refs are there and the
@@ -83,8 +85,8 @@ bool git_path_comes_back(const char *path, size_t len);
  *
  * 0 also when the place's repository is refused in part or whole: then the report says why and the
  * files of the workspace may be applied all the same. The report, for the state and for people:
- * {head, branch, commits, ref, kept:[{name, ref, head}], moved:false, index:"unchanged", reason}.
- * -1 is for what may work the next time (disk full, cancelled, git killed).
+ * {taken, head, branch, commits, ref, kept:[{name, ref, head}], moved:false, index:"unchanged",
+ * reason}. `taken` is false then. -1 is for what may work the next time (disk full, cancelled).
  */
 int git_import(int root_fd, const char *path, const char *run_id, const json_t *about,
 	       int fetched_fd, int cancel_fd, json_t **report, struct error *err);

@@ -234,7 +234,7 @@ static int start_git(const struct git_call *call, struct child *child, struct er
 	return -1;
 }
 
-/* 1: more may come, 0: the end, -1: too much. What stderr has beyond its limit is dropped. */
+/* 1: more may come, 0: the end, -1: too much, unless that may be dropped. */
 static int take(int fd, struct buf *to, size_t max, bool drop)
 {
 	char chunk[65536];
@@ -278,7 +278,7 @@ static int listen_to(const struct git_call *call, struct child *child, struct bu
 		if (p[0].revents)
 			exited = true;
 		if (p[1].revents) {
-			int rc = take(child->out_fd, out, max, false);
+			int rc = take(child->out_fd, out, max, out == NULL);
 
 			if (rc < 0)
 				return error_set(err, ERR_TOO_LARGE,

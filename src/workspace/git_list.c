@@ -3,7 +3,6 @@
  * listed directory by directory where their turn comes. Refs are read before objects are listed:
  * whatever a ref names is then among them.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -81,53 +80,15 @@ static int add_file_of(struct listing *l, const char *dir, const char *name, siz
 	return 0;
 }
 
-static void free_names(char ***names)
-{
-	strv_free(*names);
-}
-
-/* Names in a directory of the repository, NULL-terminated, not sorted; absent: none. */
-static int names_in(const struct git_repo *repo, const char *path, char ***names, int *fd,
-		    struct error *err)
-{
-	_cleanup_(owner_leave) struct owner_rights as = { 0 };
-
-	if (owner_enter(repo, &as, err) < 0)
-		return -1;
-	*fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (*fd < 0)
-		return errno == ENOENT || errno == ENOTDIR ? 0
-							   : error_errno(err, errno, "%s", path);
-
-	int copy = fcntl(*fd, F_DUPFD_CLOEXEC, 0);
-	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-	size_t count = 0, cap = 0;
-
-	if (!dir)
-		return error_errno(err, errno, "%s", path);
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (streq(e->d_name, ".") || streq(e->d_name, ".."))
-			continue;
-		if (count + 1 >= cap) {
-			cap = cap ? cap * 2 : 64;
-			*names = xreallocarray(*names, cap, sizeof(**names));
-		}
-		(*names)[count++] = xstrdup(e->d_name);
-		(*names)[count] = NULL;
-	}
-	closedir(dir);
-	return 0;
-}
-
 /* State of a rebase or of a sequence of picks: one directory of small files. */
 static int add_state_dir(struct listing *l, const char *name, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(l->repo->git_dir, name);
-	_cleanup_(free_names) char **names = NULL;
+	_cleanup_strv_ char **names = NULL;
 	_cleanup_close_ int fd = -1;
 	struct stat st;
 
-	if (names_in(l->repo, path, &names, &fd, err) < 0)
+	if (git_names_in(l->repo, path, &names, &fd, err) < 0)
 		return -1;
 	if (fd < 0)
 		return 0;
@@ -182,12 +143,12 @@ static bool is_shared_index(const char *name)
 /* The half of a split index that our index names; the other ones are leftovers. */
 static int add_shared_index(struct listing *l, const struct buf *index, struct error *err)
 {
-	_cleanup_(free_names) char **names = NULL;
+	_cleanup_strv_ char **names = NULL;
 	_cleanup_close_ int fd = -1;
 
 	if (!index->len || !memmem(index->data, index->len, "link", 4))
 		return 0;
-	if (names_in(l->repo, l->repo->git_dir, &names, &fd, err) < 0)
+	if (git_names_in(l->repo, l->repo->git_dir, &names, &fd, err) < 0)
 		return -1;
 	for (char **n = names; n && *n; n++) {
 		uint8_t raw[32];
@@ -426,11 +387,11 @@ static int take_objects(struct listing *l, size_t dir, const char *sub, bool pac
 			struct object_names *out, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(l->object_dirs[dir], sub);
-	_cleanup_(free_names) char **names = NULL;
+	_cleanup_strv_ char **names = NULL;
 	_cleanup_close_ int fd = -1;
 	struct stat st;
 
-	if (names_in(l->repo, path, &names, &fd, err) < 0)
+	if (git_names_in(l->repo, path, &names, &fd, err) < 0)
 		return -1;
 	for (char **n = names; n && *n; n++) {
 		if (packs && str_ends(*n, ".promisor"))

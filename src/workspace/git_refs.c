@@ -174,7 +174,7 @@ int git_packed_parse(const char *text, size_t len, bool sha256, struct git_refs 
 bool git_ref_is_ours(const char *name)
 {
 	return str_starts(name, "refs/berth/") || str_starts(name, "refs/berth-branches/") ||
-	       str_starts(name, "refs/berth-tags/");
+	       str_starts(name, "refs/berth-tags/") || str_starts(name, "refs/berth-refs/");
 }
 
 /* "<oid> <name> <target>": names hold no blanks. */

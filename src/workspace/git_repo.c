@@ -1,5 +1,6 @@
 #include "workspace/git_repo.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -87,6 +88,38 @@ int git_open_dir(const struct git_repo *repo, const char *path, bool make, int *
 	return *fd < 0 ? error_errno(err, errno, "open %s", path) : 0;
 }
 
+int git_names_in(const struct git_repo *repo, const char *path, char ***names, int *fd,
+		 struct error *err)
+{
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+
+	if (owner_enter(repo, &as, err) < 0)
+		return -1;
+	*fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (*fd < 0)
+		return errno == ENOENT || errno == ENOTDIR ? 0
+							   : error_errno(err, errno, "%s", path);
+
+	int copy = fcntl(*fd, F_DUPFD_CLOEXEC, 0);
+	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	size_t count = 0, cap = 0;
+
+	if (!dir)
+		return error_errno(err, errno, "%s", path);
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (streq(e->d_name, ".") || streq(e->d_name, ".."))
+			continue;
+		if (count + 1 >= cap) {
+			cap = cap ? cap * 2 : 64;
+			*names = xreallocarray(*names, cap, sizeof(**names));
+		}
+		(*names)[count++] = xstrdup(e->d_name);
+		(*names)[count] = NULL;
+	}
+	closedir(dir);
+	return 0;
+}
+
 int git_open_source(int root_fd, const char *source, uint64_t size, int *fd, struct error *err)
 {
 	struct git_repo repo = { 0 };
@@ -115,8 +148,13 @@ int git_open_source(int root_fd, const char *source, uint64_t size, int *fd, str
 	return 0;
 }
 
-static int canonical(const char *path, char **out, struct error *err)
+/* With the owner's rights, so that it says nothing about directories closed to them. */
+static int canonical(const struct git_repo *repo, const char *path, char **out, struct error *err)
 {
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+
+	if (owner_enter(repo, &as, err) < 0)
+		return -1;
 	*out = realpath(path, NULL);
 	if (*out)
 		return 0;
@@ -152,7 +190,7 @@ static int follow_git_file(struct git_repo *repo, struct error *err)
 		return error_set(err, ERR_UNPROCESSABLE,
 				 "%s/.git is a file that names no repository", repo->path);
 	joined = path_join(repo->path, line + strlen("gitdir: "));
-	return canonical(joined, &repo->git_dir, err);
+	return canonical(repo, joined, &repo->git_dir, err);
 }
 
 static int find_common_dir(struct git_repo *repo, struct error *err)
@@ -167,13 +205,11 @@ static int find_common_dir(struct git_repo *repo, struct error *err)
 		return 0;
 	}
 	joined = path_join(repo->git_dir, line);
-	return canonical(joined, &repo->common_dir, err);
+	return canonical(repo, joined, &repo->common_dir, err);
 }
 
-/* realpath with the owner's rights, so that it says nothing about directories closed to them. */
 static int find_dirs(struct git_repo *repo, mode_t type, struct error *err)
 {
-	_cleanup_(owner_leave) struct owner_rights as = { 0 };
 	_cleanup_free_ char *dir = path_join(repo->path, ".git");
 
 	if (S_ISREG(type)) {
@@ -182,9 +218,8 @@ static int find_dirs(struct git_repo *repo, mode_t type, struct error *err)
 			return -1;
 	} else if (S_ISDIR(type)) {
 		repo->kind = GIT_DIRECTORY;
-		if (owner_enter(repo, &as, err) < 0 || canonical(dir, &repo->git_dir, err) < 0)
+		if (canonical(repo, dir, &repo->git_dir, err) < 0)
 			return -1;
-		owner_leave(&as);
 	} else {
 		return error_set(err, ERR_UNPROCESSABLE,
 				 "%s is a link or no file at all; put the repository itself there, "

@@ -50,3 +50,6 @@ int git_read_file(const struct git_repo *repo, const char *dir, const char *name
 /* A directory of the repository by its absolute path; made when it is not there and `make`. */
 int git_open_dir(const struct git_repo *repo, const char *path, bool make, int *fd,
 		 struct error *err);
+/* Names in a directory, in no order, and its descriptor; absent: none, and *fd is -1. */
+int git_names_in(const struct git_repo *repo, const char *path, char ***names, int *fd,
+		 struct error *err);
