@@ -167,6 +167,13 @@ static bool place_is_ours(struct walk *w)
 	       lease.status == LEASE_ACTIVE && lease.generation == w->lease.generation;
 }
 
+/* Nothing is left there that could be fetched another time. */
+static bool is_gone(const struct error *failure)
+{
+	return failure->code == ERR_LEASE_LOST || failure->code == ERR_LEASE_ENDED ||
+	       failure->code == ERR_STALE_GENERATION;
+}
+
 static int bring_home(const struct files *files, struct error *err)
 {
 	if (files_fetch(files, err) < 0)
@@ -202,7 +209,7 @@ void walk_collect(struct walk *w)
 			return;
 		}
 		log_warn("run %s: %s", w->run->id, failure.message);
-		if (w->files.phase < PHASE_FETCHED && place_is_ours(w))
+		if (w->files.phase < PHASE_FETCHED && !is_gone(&failure) && place_is_ours(w))
 			w->kept_until = clock_now(w->o->clock) + PLACE_KEPT_MS;
 	}
 	runs_note_progress(w->o->runs, w->run->id, NULL);
