@@ -268,6 +268,7 @@ void relay_place_clear(struct relay_place *p)
 	free(p->root);
 	free(p->cgroup);
 	free(p->ended);
+	free(p->upper);
 	*p = (struct relay_place){ 0 };
 }
 
@@ -293,6 +294,7 @@ static int take_place(void *arg, const struct wire_message *m, struct error *err
 	out->cgroup = xstrdup(m->place_state.cgroup);
 	out->ended = xstrdup(m->place_state.ended);
 	out->label = xstrdup(m->place_state.label);
+	out->upper = xstrdup(m->place_state.upper);
 	out->walls = m->place_state.walls;
 	out->pooled = m->place_state.pool > 0;
 	snprintf(out->id, sizeof(out->id), "%s", m->place_state.place_id);

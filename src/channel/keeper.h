@@ -28,6 +28,7 @@ struct relay_place {
 	enum wire_place_phase state; /* as the keeper says */
 	pid_t pid;
 	char *root, *cgroup, *ended, *label;
+	char *upper;    /* NULL: its workspace is no layer over the host's */
 	uint64_t walls; /* wire/walls.h */
 	bool pooled;    /* kept ready by the keeper, for nobody yet */
 	char id[65];

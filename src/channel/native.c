@@ -27,6 +27,22 @@ int executor_make_place(struct executor *executor, const char *place_id, int64_t
 	return 0;
 }
 
+int executor_workspace_upper(struct executor *executor, const char *place_id, int64_t generation,
+			     char **path, struct error *err)
+{
+	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+	_cleanup_(relay_place_clear) struct relay_place found = { 0 };
+
+	*path = NULL;
+	if (!place ||
+	    keeper_find(executor->keeper, place_id, channel_now() + ASK_WAIT_MS, &found, err) < 0)
+		return -1;
+	if (!found.upper || !found.upper[0])
+		return error_set(err, ERR_NOT_FOUND, "the place has no layer over its workspace");
+	*path = steal(found.upper);
+	return 0;
+}
+
 /* The keeper writes it before the first file; what has none yet has no files either. */
 static void add_store(struct executor *executor, const char *name, char ***labels)
 {

@@ -120,6 +120,22 @@ bool driver_reuses(const struct drivers *d, const struct environment *environmen
 	return driver && driver->reuses && driver->reuses(environment);
 }
 
+int driver_check_mount(const struct drivers *d, const struct environment *environment,
+		       struct error *err)
+{
+	const struct driver *driver = drivers_require(d, environment->driver, err);
+
+	if (!driver)
+		return -1;
+	if (driver->mounts && driver->mounts(environment))
+		return 0;
+	return error_set(err, ERR_UNPROCESSABLE,
+			 "places of this environment (%s) cannot have a directory of this host "
+			 "mounted as their workspace: %s",
+			 driver_kind_name(driver->kind),
+			 driver->kind == DRIVER_LOCAL ? "they work in it directly" : "copy it");
+}
+
 int driver_acquire(const struct drivers *d, const struct place_request *request,
 		   struct place_grant *out, struct error *err)
 {

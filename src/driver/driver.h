@@ -71,6 +71,8 @@ struct driver {
 	int (*name)(struct driver_host *host, const struct place_request *request, char **provider,
 		    char **provider_ref, struct error *err);
 	bool (*reuses)(const struct environment *environment); /* config asks for reusable places */
+	/* Its places can have a directory of this host as their workspace; NULL: they cannot. */
+	bool (*mounts)(const struct environment *environment);
 	int (*acquire)(struct driver_host *host, const struct place_request *request,
 		       struct place_grant *out, struct error *err);
 	int (*resume)(struct driver_host *host, const struct place_request *request,
@@ -106,6 +108,8 @@ struct driver {
 /* Key of a place's metadata, true when it takes commands by one-shot calls only. Written last, so
  * that no provider says it in words of its own. */
 #define PLACE_NO_RELAY "noRelay"
+/* Another: {path, how} of the directory of this host that is its workspace. */
+#define PLACE_MOUNT "workspaceMount"
 
 extern const struct driver DRIVER_LOCAL_HOST, DRIVER_SANDBOX_PROVIDER;
 /* Config is validated and stored; using them is ERR_UNSUPPORTED_ENV until they can be reached. */
@@ -137,6 +141,9 @@ int driver_probe(const struct drivers *d, const struct environment *environment,
 int driver_name_place(const struct drivers *d, const struct place_request *request, char **provider,
 		      char **provider_ref, struct error *err);
 bool driver_reuses(const struct drivers *d, const struct environment *environment);
+/* ERR_UNPROCESSABLE when places of the environment cannot have a workspace of the host mounted. */
+int driver_check_mount(const struct drivers *d, const struct environment *environment,
+		       struct error *err);
 int driver_acquire(const struct drivers *d, const struct place_request *request,
 		   struct place_grant *out, struct error *err);
 int driver_resume(const struct drivers *d, const struct place_request *request,

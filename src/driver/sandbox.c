@@ -132,6 +132,7 @@ static struct provider_request request_for(const struct place_request *request)
 		.generation = request->generation,
 		.key = request->key,
 		.keep_files = request->keep_files,
+		.workspace = request->workspace,
 	};
 }
 
@@ -157,6 +158,13 @@ static bool sandbox_reuses(const struct environment *environment)
 	       json_is_true(json_object_get(environment->config, "reuseLease"));
 }
 
+static bool sandbox_mounts(const struct environment *environment)
+{
+	const struct provider *provider = provider_find(json_str(environment->config, "provider"));
+
+	return provider && provider->mounts_workspace;
+}
+
 static bool is_liftable(const char *key, const json_t *value)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(LIFTED); i++) {
@@ -170,6 +178,16 @@ static bool is_liftable(const char *key, const json_t *value)
 						     : json_is_boolean(value);
 	}
 	return false;
+}
+
+/* For people, and for who looks for the place's work. */
+static json_t *mount_json(const struct workspace_mount *mount)
+{
+	json_t *out = json_object();
+
+	json_put_str(out, "path", mount->path);
+	json_put_str(out, "how", workspace_how_name(mount->how));
+	return out;
 }
 
 /*
@@ -201,6 +219,10 @@ static json_t *place_metadata(const struct place_request *request, const char *p
 		json_put_bool(out, PLACE_NO_RELAY, true);
 	else
 		json_object_del(out, PLACE_NO_RELAY);
+	if (request->workspace)
+		json_put_new(out, PLACE_MOUNT, mount_json(request->workspace));
+	else
+		json_object_del(out, PLACE_MOUNT);
 	return out;
 }
 
@@ -359,6 +381,7 @@ const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.probe = sandbox_probe,
 	.name = sandbox_name,
 	.reuses = sandbox_reuses,
+	.mounts = sandbox_mounts,
 	.acquire = sandbox_acquire,
 	.resume = sandbox_resume,
 	.release = sandbox_release,

@@ -185,6 +185,9 @@ static int explain(const struct acquisition *a, struct error *err)
 
 	if (!is_providers_fault(a, err->code))
 		return -1;
+	/* Without the mount it could be had: told apart, so that the caller can ask for that. */
+	if (a->request->workspace && err->code == ERR_UNPROCESSABLE)
+		return -1;
 	error_wrap(err, "could not acquire a lease of environment \"%.100s\" (%s)",
 		   environment->name ? environment->name : environment->id,
 		   driver_kind_name(environment->driver));

@@ -80,12 +80,17 @@ static char *scope_of(const struct acquisition *a)
 
 static void take_fingerprint(struct acquisition *a)
 {
-	_cleanup_free_ char *config = json_canonical(a->config);
+	_cleanup_free_ char *config = json_canonical(a->config), *whole = NULL;
 	_cleanup_free_ char *text =
 		xasprintf("rules=%s driver=%s provider=%s config=%s", PLACE_RULES_VERSION,
 			  driver_kind_name(a->request->environment->driver), a->provider, config);
 
-	sha256_hex(text, strlen(text), a->fingerprint);
+	/* Who works on another tree, or on the same in another way, needs another place. */
+	if (a->request->workspace)
+		whole = xasprintf("%s workspace=%s:%s", text,
+				  workspace_how_name(a->request->workspace->how),
+				  a->request->workspace->path);
+	sha256_hex(whole ? whole : text, strlen(whole ? whole : text), a->fingerprint);
 }
 
 static int check_period(const char *name, int64_t ms, struct error *err)
@@ -118,6 +123,8 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 	driver = drivers_require(a->leases->drivers, r->environment->driver, err);
 	if (!driver || choose_policy(a, driver, err) < 0)
 		return -1;
+	if (r->workspace && driver_check_mount(a->leases->drivers, r->environment, err) < 0)
+		return -1;
 	if (r->lease_id)
 		id_copy(a->lease_id, r->lease_id);
 	else
@@ -134,6 +141,7 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 		.agent_id = r->agent_id,
 		.workspace_id = r->workspace_id,
 		.workspace_mode = r->workspace_mode,
+		.workspace = r->workspace,
 		.deadline_ms = driver_deadline_ms(a->config),
 	};
 	if (driver_name_place(a->leases->drivers, &a->place_request, &a->provider, &a->provider_ref,

@@ -57,10 +57,11 @@ static void native_free_state(void *state)
 static const struct provider_state_kind STATE = { NATIVE_KEY, native_open_state,
 						  native_free_state };
 
-static int filter_for(struct provider_host *host, const json_t *config,
+static int filter_for(struct provider_host *host, const struct provider_request *request,
 		      const struct seccomp_program **out, struct error *err)
 {
-	enum seccomp_kind kind = native_shares(config) ? SECCOMP_SHARED : SECCOMP_PLAIN;
+	enum seccomp_kind kind =
+		native_shares(request->config, request->workspace) ? SECCOMP_SHARED : SECCOMP_PLAIN;
 	void *state;
 	int r = 0;
 
@@ -131,16 +132,16 @@ static int open_place(struct provider_host *host, const struct provider_request 
 		.place_id = request->place_id,
 		.generation = request->generation,
 		.label = ref,
-		/* A self-test is no sign that more will be wanted. */
-		.pool = request->lease_id ? native_pool(request->config) : 0,
+		/* A self-test is no sign that more will be wanted, somebody's own files neither. */
+		.pool = request->lease_id && !request->workspace ? native_pool(request->config) : 0,
 	};
 
 	if (!request->place_id || !request->key)
 		return error_set(err, ERR_INTERNAL, "a native place is made for a holding");
 	store_name(ref, store);
-	if (filter_for(host, request->config, &filter, err) < 0 ||
-	    native_sandbox(request->config, keep ? store : NULL, filter->data, filter->len,
-			   &sandbox, err) < 0)
+	if (filter_for(host, request, &filter, err) < 0 ||
+	    native_sandbox(request->config, request->workspace, keep ? store : NULL, filter->data,
+			   filter->len, &sandbox, err) < 0)
 		return -1;
 	place.sandbox = sandbox.data;
 	place.sandbox_len = sandbox.len;
@@ -403,6 +404,7 @@ const struct provider PROVIDER_NATIVE = {
 	.fencing = FENCING_PLACE,
 	.discoverable = true,
 	.supports_reuse = true,
+	.mounts_workspace = true,
 	.normalize = native_normalize,
 	.validate = native_validate,
 	.probe = native_probe,

@@ -223,10 +223,12 @@ static bool is_read_only(const json_t *mount)
 	return json_bool(mount, "readOnly", true);
 }
 
-bool native_shares(const json_t *config)
+bool native_shares(const json_t *config, const struct workspace_mount *workspace)
 {
 	const json_t *mounts = json_array_at(config, "mounts");
 
+	if (workspace && workspace->how == WORKSPACE_BIND)
+		return true;
 	for (size_t i = 0; i < json_array_size(mounts); i++)
 		if (!is_read_only(json_array_get(mounts, i)))
 			return true;
@@ -246,8 +248,8 @@ static uint64_t required(const json_t *config)
 	return walls;
 }
 
-int native_sandbox(const json_t *config, const char *store, const void *filter, size_t filter_len,
-		   struct buf *out, struct error *err)
+int native_sandbox(const json_t *config, const struct workspace_mount *workspace, const char *store,
+		   const void *filter, size_t filter_len, struct buf *out, struct error *err)
 {
 	const json_t *limits = json_object_at(config, "limits");
 	const json_t *mounts = json_array_at(config, "mounts");
@@ -269,6 +271,11 @@ int native_sandbox(const json_t *config, const char *store, const void *filter, 
 		.store = store,
 	};
 
+	if (workspace) {
+		m.workspace = workspace->path;
+		m.overlay = workspace->how == WORKSPACE_OVERLAY;
+		m.masks = m.overlay ? workspace->masks : NULL;
+	}
 	for (size_t i = 0; i < json_array_size(mounts) && i < MOUNTS_MAX; i++) {
 		const json_t *mount = json_array_get(mounts, i);
 

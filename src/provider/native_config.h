@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "provider/config.h"
+#include "record/place.h"
 
 #define NATIVE_KEY "native"
 
@@ -15,9 +16,9 @@ json_t *native_normalize(const json_t *config, bool allow_faults, struct error *
 uint32_t native_pool(const json_t *config);
 bool native_is_reusable(const json_t *config);
 /* Whether it lets the place write to directories of the host. */
-bool native_shares(const json_t *config);
-/* One SANDBOX frame; `store` NULL: files go with the place. */
-int native_sandbox(const json_t *config, const char *store, const void *filter, size_t filter_len,
-		   struct buf *out, struct error *err);
+bool native_shares(const json_t *config, const struct workspace_mount *workspace);
+/* One SANDBOX frame; `store` NULL: files go with the place; `workspace` NULL: one of its own. */
+int native_sandbox(const json_t *config, const struct workspace_mount *workspace, const char *store,
+		   const void *filter, size_t filter_len, struct buf *out, struct error *err);
 /* {walls: [...], missing: [...]} */
 json_t *native_boundary(uint64_t walls);

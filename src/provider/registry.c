@@ -92,12 +92,26 @@ int provider_probe(struct provider_host *host, const json_t *config, struct prob
 	return provider ? provider->probe(host, config, out, err) : -1;
 }
 
+/* A place without the files that were asked for would be another place. */
+static int refuse_workspace(const struct provider *provider, const struct provider_request *request,
+			    struct error *err)
+{
+	if (!request->workspace || provider->mounts_workspace)
+		return 0;
+	return error_set(err, ERR_UNPROCESSABLE,
+			 "places of provider \"%s\" cannot have a directory of this host mounted: "
+			 "copy the workspace",
+			 provider->key);
+}
+
 int provider_acquire(struct provider_host *host, const struct provider_request *request,
 		     struct provider_lease *out, struct error *err)
 {
 	const struct provider *provider = provider_of(NULL, request->config, err);
 
-	return provider ? provider->acquire(host, request, out, err) : -1;
+	if (!provider || refuse_workspace(provider, request, err) < 0)
+		return -1;
+	return provider->acquire(host, request, out, err);
 }
 
 int provider_resume(struct provider_host *host, const struct provider_request *request,
@@ -105,7 +119,9 @@ int provider_resume(struct provider_host *host, const struct provider_request *r
 {
 	const struct provider *provider = provider_of(NULL, request->config, err);
 
-	return provider ? provider->resume(host, request, ref, out, err) : -1;
+	if (!provider || refuse_workspace(provider, request, err) < 0)
+		return -1;
+	return provider->resume(host, request, ref, out, err);
 }
 
 int provider_release(struct provider_host *host, const json_t *config, const char *ref,

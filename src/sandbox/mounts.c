@@ -425,7 +425,8 @@ static int make_workspace_layer(struct builder *x, int tree, struct error *err)
 	const struct sandbox_workspace *w = &x->b->spec->workspace;
 	_cleanup_close_ int lower = tree, upper = -1;
 	/*
-	 * Without redirects and the like the layer says all there is to say. `volatile` leaves out
+	 * Without redirects and the like the layer says all there is to say ("off" would follow
+	 * them where the kernel was built to). `volatile` leaves out
 	 * syncing the host's whole file system when it is unmounted; a layer that is to be mounted
 	 * once more cannot have that.
 	 */
@@ -434,7 +435,7 @@ static int make_workspace_layer(struct builder *x, int tree, struct error *err)
 		{ "upperdir", "files/" SANDBOX_UPPER },
 		{ "workdir", "files/" SANDBOX_WORK },
 		{ "userxattr", NULL },
-		{ "redirect_dir", "off" },
+		{ "redirect_dir", "nofollow" },
 		{ "metacopy", "off" },
 		{ "index", "off" },
 		{ "source", "berth" },

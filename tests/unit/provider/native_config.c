@@ -80,7 +80,7 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 	size_t used;
 
 	(void)state;
-	assert_int_equal(native_sandbox(config, "kept", "12345678", 8, &bytes, NULL), 0);
+	assert_int_equal(native_sandbox(config, NULL, "kept", "12345678", 8, &bytes, NULL), 0);
 	assert_int_equal(
 		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
 	assert_int_equal(wire_decode(&frame, &m, NULL), 0);
@@ -98,7 +98,7 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 	assert_string_equal(m.sandbox.mounts.v[0], "rw");
 	assert_string_equal(m.sandbox.mounts.v[3], "ro");
 	assert_string_equal(m.sandbox.mounts.v[5], "/d");
-	assert_true(native_shares(config));
+	assert_true(native_shares(config, NULL));
 }
 
 static void every_wall_is_standing_or_missing(void **state)

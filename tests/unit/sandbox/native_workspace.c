@@ -1,0 +1,267 @@
+/* Directories of the host as workspaces of native places. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "native_fixture.h"
+#include "base/fd.h"
+#include "wire/masks.h"
+
+static void write_text(const char *dir, const char *name, const char *text, mode_t mode)
+{
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	assert_int_equal(fchmod(fd, mode), 0);
+	close(fd);
+}
+
+static const char *read_text(const char *dir, const char *name)
+{
+	static struct buf text;
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	buf_reset(&text);
+	return file_read(AT_FDCWD, path, &text, 4096, NULL) < 0 ? NULL : buf_str(&text);
+}
+
+/* A tree of somebody's; as root, of a user who is neither root nor the payload's number. */
+struct tree {
+	char path[200];
+	char masks[300];
+	struct wire_sandbox sandbox;
+};
+
+static void give_tree(struct fixture *f, const char *path)
+{
+	char command[400];
+	uid_t owner = as_user ? 65534 : 4242;
+
+	(void)f;
+	snprintf(command, sizeof(command), "chown -hR %u:%u %s", owner, owner, path);
+	assert_int_equal(system(command), 0);
+}
+
+static void have_tree(struct fixture *f, struct tree *t)
+{
+	_cleanup_buf_ struct buf masks = { 0 };
+	char path[300];
+	int fd;
+
+	snprintf(t->path, sizeof(t->path), "%s/tree", f->base);
+	snprintf(t->masks, sizeof(t->masks), "%s/masked", f->data);
+	make_directory(t->path, 0755);
+	for (const char *const *d = (const char *const[]){ "src", "src/deep", "build", ".git",
+							   ".git/hooks", NULL };
+	     *d; d++) {
+		snprintf(path, sizeof(path), "%s/%s", t->path, *d);
+		make_directory(path, 0755);
+	}
+	write_text(t->path, "hello", "hello\n", 0640);
+	write_text(t->path, "src/main", "main\n", 0755);
+	write_text(t->path, "src/deep/key", "canary\n", 0600);
+	write_text(t->path, "build/out", "canary\n", 0644);
+	write_text(t->path, ".env", "canary\n", 0600);
+	write_text(t->path, ".git/config", "canary\n", 0644);
+	write_text(t->path, ".git/hooks/pre-commit", "canary\n", 0755);
+	give_tree(f, t->path);
+	mask_add(&masks, MASK_HIDDEN, ".env", NULL);
+	mask_add(&masks, MASK_HIDDEN, "build", NULL);
+	mask_add(&masks, MASK_HIDDEN, "src/deep/key", NULL);
+	mask_add(&masks, MASK_HIDDEN, "not/there", NULL);
+	mask_add(&masks, MASK_FILE, ".git/config", "made up\n");
+	mask_add(&masks, MASK_EMPTY, ".git/hooks", NULL);
+	fd = open(t->masks, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	assert_int_equal(write(fd, masks.data, masks.len), masks.len);
+	close(fd);
+	t->sandbox = (struct wire_sandbox){ .workspace = t->path, .overlay = 1, .masks = t->masks };
+}
+
+static void an_overlaid_workspace_is_the_hosts_and_takes_no_writes(void **state)
+{
+	struct fixture *f = *state;
+	char upper[300];
+	struct stat st;
+	struct tree t;
+	const char *text;
+
+	have_tree(f, &t);
+	have_place(f, "one", &t.sandbox);
+	text = run_in(f, "one",
+		      "cat hello; stat -c '%U %G %a %n' . hello src src/main; echo more >> hello; "
+		      "echo new > src/new; rm src/main; rm -r src/deep; cat hello src/new; ls src",
+		      NULL);
+	has(text, "hello\nagent agent 755 .\nagent agent 640 hello\nagent agent 755 src\n"
+		  "agent agent 755 src/main\nhello\nmore\nnew\nnew\n");
+	assert_string_equal(read_text(t.path, "hello"), "hello\n");
+	assert_string_equal(read_text(t.path, "src/main"), "main\n");
+	assert_null(read_text(t.path, "src/new"));
+	snprintf(upper, sizeof(upper), "%s/places/one/files/over-workspace", f->dir);
+	assert_string_equal(read_text(upper, "hello"), "hello\nmore\n");
+	snprintf(upper, sizeof(upper), "%s/places/one/files/over-workspace/src/main", f->dir);
+	assert_int_equal(lstat(upper, &st), 0);
+	assert_true(S_ISCHR(st.st_mode) && st.st_rdev == 0);
+}
+
+static void what_is_masked_is_not_in_the_place(void **state)
+{
+	static const char script[] =
+		"grep -r canary . ; ls -A; ls -A build src/deep .git/hooks; cat .git/config; "
+		"mkdir build && ls -A build; echo mine > .env; rm .env; ls -A; stat -c '%U %a' "
+		"src/deep";
+	struct fixture *f = *state;
+	struct tree t;
+	const char *text;
+
+	have_tree(f, &t);
+	have_place(f, "one", &t.sandbox);
+	text = run_in(f, "one", script, NULL);
+	lacks(text, "canary");
+	lacks(text, "out");
+	lacks(text, ".env");
+	has(text, "made up\n");
+	has(text, "'build': No such file");
+	has(text, "agent 755");
+	assert_string_equal(read_text(t.path, ".env"), "canary\n");
+}
+
+static void without_the_masks_the_secret_would_be_seen(void **state)
+{
+	struct fixture *f = *state;
+	struct tree t;
+
+	assert_int_equal(kill(f->keeper, SIGKILL), 0);
+	waitpid(f->keeper, NULL, 0);
+	peer_close(&f->peer);
+	keeper_spawn(f, "sandbox.masks:skip");
+	keeper_greet(f);
+	have_tree(f, &t);
+	have_place(f, "one", &t.sandbox);
+	has(run_in(f, "one", "cat .env .git/config", NULL), "canary\ncanary\n");
+}
+
+static void a_bound_workspace_is_written_in_its_owners_name(void **state)
+{
+	struct fixture *f = *state;
+	char path[300];
+	struct stat st;
+	struct tree t;
+
+	have_tree(f, &t);
+	t.sandbox.overlay = 0;
+	t.sandbox.masks = NULL;
+	have_place(f, "one", &t.sandbox);
+	has(run_in(f, "one", "echo more >> hello; echo new > new; cat hello; stat -c %U new", NULL),
+	    "hello\nmore\nagent\n");
+	assert_string_equal(read_text(t.path, "hello"), "hello\nmore\n");
+	snprintf(path, sizeof(path), "%s/new", t.path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_uid, as_user ? 65534 : 4242);
+}
+
+static void what_is_no_workspace_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	char link[300], above[100];
+	struct tree t;
+
+	have_tree(f, &t);
+	snprintf(link, sizeof(link), "%s/link", f->base);
+	snprintf(above, sizeof(above), "%s", f->base);
+	assert_int_equal(symlink(t.path, link), 0);
+
+	const char *const refused[] = { "/",   "/proc/self", "/sys", "/run",     "relative",   link,
+					above, f->data,      f->dir, "/nowhere", "/tmp/../tmp" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+		t.sandbox.workspace = refused[i];
+		assert_int_equal(make_place(f, "one", &t.sandbox), WERR_INVALID);
+	}
+	snprintf(link, sizeof(link), "%s/hello", t.path);
+	t.sandbox.workspace = link;
+	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_INVALID);
+	t.sandbox.workspace = t.path;
+	t.sandbox.masks = "/etc/passwd";
+	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_INVALID);
+	write_text(f->data, "masked", "?torn", 0600);
+	t.sandbox.masks = t.masks;
+	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_INVALID);
+	/* Told apart: without the mount it could be had. */
+	t.sandbox.masks = NULL;
+	t.sandbox.tmpfs = 1;
+	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_UNSUPPORTED);
+}
+
+static void a_layer_outlives_its_relay_and_its_keeper(void **state)
+{
+	struct fixture *f = *state;
+	char upper[300];
+	uint32_t stream;
+	struct tree t;
+
+	have_tree(f, &t);
+	have_place(f, "one", &t.sandbox);
+	run_in(f, "one", "echo work > work", NULL);
+	/* Both at once: nobody sees the relay go. */
+	assert_int_equal(kill(f->keeper, SIGSTOP), 0);
+	assert_int_equal(kill(f->relay, SIGKILL), 0);
+	assert_int_equal(kill(f->keeper, SIGKILL), 0);
+	waitpid(f->keeper, NULL, 0);
+	peer_close(&f->peer);
+	keeper_spawn(f, NULL);
+	keeper_greet(f);
+	stream = peer_ask(&f->peer, WIRE_PLACE_LIST, &(struct wire_place_list){});
+	assert_int_equal(peer_next_on(&f->peer, stream), WIRE_PLACE_STATE);
+	assert_int_equal(f->peer.m.place_state.state, PLACE_DEAD);
+	snprintf(upper, sizeof(upper), "%s", f->peer.m.place_state.upper);
+	assert_string_equal(read_text(upper, "work"), "work\n");
+	assert_int_equal(peer_next_on(&f->peer, stream), WIRE_DONE);
+	assert_int_equal(destroy(f, "one"), 0);
+	assert_null(read_text(upper, "work"));
+}
+
+static void every_holding_begins_with_an_empty_layer(void **state)
+{
+	struct fixture *f = *state;
+	struct tree t;
+
+	have_tree(f, &t);
+	t.sandbox.store = "kept";
+	have_place(f, "one", &t.sandbox);
+	run_in(f, "one", "echo stale > hello; echo mine > ~/mine", NULL);
+	assert_int_equal(destroy(f, "one"), 0);
+	have_place(f, "two", &t.sandbox);
+	has(run_in(f, "two", "cat hello ~/mine", NULL), "hello\nmine\n");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(an_overlaid_workspace_is_the_hosts_and_takes_no_writes),
+		TEST(what_is_masked_is_not_in_the_place),
+		TEST(without_the_masks_the_secret_would_be_seen),
+		TEST(a_bound_workspace_is_written_in_its_owners_name),
+		TEST(what_is_no_workspace_is_refused),
+		TEST(a_layer_outlives_its_relay_and_its_keeper),
+		TEST(every_holding_begins_with_an_empty_layer),
+	};
+	int failed = cmocka_run_group_tests_name("workspace", tests, NULL, NULL);
+
+	if (geteuid() == 0) {
+		as_user = true;
+		failed += cmocka_run_group_tests_name("workspace of an ordinary user", tests, NULL,
+						      NULL);
+	}
+	return failed;
+}
