@@ -53,13 +53,6 @@ struct child {
 	int pidfd, out_fd, err_fd;
 };
 
-static bool is_cancelled(int fd)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-
-	return fd >= 0 && poll(&p, 1, 0) > 0;
-}
-
 static int64_t mono_ms(void)
 {
 	struct timespec ts;
@@ -81,7 +74,7 @@ static int gate_enter(const struct git_call *call, int64_t deadline, struct erro
 		until.tv_sec += until.tv_nsec / 1000000000L;
 		until.tv_nsec %= 1000000000L;
 		pthread_cond_timedwait(&gate.freed, &gate.lock, &until);
-		if (is_cancelled(call->repo->cancel_fd))
+		if (latch_is_set(call->repo->cancel_fd))
 			rc = error_set(err, ERR_CANCELLED, "cancelled before git %s",
 				       call->args[0]);
 		else if (mono_ms() > deadline)
@@ -357,7 +350,7 @@ int git_run(const struct git_call *call, struct buf *out, int *status, char why[
 
 	if (why)
 		why[0] = '\0';
-	if (is_cancelled(call->repo->cancel_fd))
+	if (latch_is_set(call->repo->cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled before git %s", call->args[0]);
 	if (gate_enter(call, deadline, err) < 0)
 		return -1;

@@ -33,7 +33,8 @@ struct git_call {
 	int64_t timeout_ms; /* 0: GIT_TIMEOUT_MS */
 	bool writes;        /* may take locks on the way */
 	bool hostile;       /* works on bytes from a place: memory is limited as well */
-	bool user_config;   /* reads the owner's own config too; for `git config` only */
+	bool user_config;   /* reads the owner's own config too; for commands that look into no
+			       contents */
 };
 /*
  * 0 when git ran: *status is its exit status; without `status` anything but 0 is ERR_UNPROCESSABLE

@@ -495,7 +495,8 @@ static int write_refs(struct import *im, struct error *err)
 	/* Names that get in each other's way, say. HEAD is safe. */
 	free(im->kept_why);
 	im->kept_why = xasprintf("its other refs are not kept: %s", bad.message);
-	im->kept_count = 0;
+	while (im->kept_count)
+		free(im->kept[--im->kept_count].name);
 	return 0;
 }
 

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/fd.h"
@@ -432,19 +431,12 @@ static int emit_object(struct listing *l, const char *sub, const struct object_n
 	return l->fn(l->arg, &file, err);
 }
 
-static bool is_cancelled(const struct git_repo *repo)
-{
-	struct pollfd p = { .fd = repo->cancel_fd, .events = POLLIN };
-
-	return repo->cancel_fd >= 0 && poll(&p, 1, 0) > 0;
-}
-
 static int emit_objects_of(struct listing *l, const char *sub, bool packs, struct error *err)
 {
 	_cleanup_(object_names_clear) struct object_names names = { 0 };
 	_cleanup_free_ char *path = xasprintf(".git/objects/%s", sub);
 
-	if (is_cancelled(l->repo))
+	if (latch_is_set(l->repo->cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled while objects were listed");
 	for (size_t dir = 0; l->object_dirs[dir]; dir++) {
 		if (take_objects(l, dir, sub, packs, &names, err) < 0)
