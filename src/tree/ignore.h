@@ -4,8 +4,8 @@
  * then .berthignore of every directory on the way, after rules given from outside (the repository's
  * info/exclude). One matcher for both directions: the host's walk and the relay's.
  *
- * Always left out, whatever rules say: .berth at the root. `.git` is not this room's matter: the
- * walker's caller says whether it is walked.
+ * Always left out, whatever rules say: .berth at the root. `.git` is not this room's matter: as in
+ * git, rules do not count for it and in it, and the walker's caller says whether it is walked.
  *
  * Bounds: a rule file of at most 1 MiB is read, the rest of it is reported as too large; patterns
  * take time linear in path times pattern (no exponential **).

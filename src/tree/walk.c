@@ -30,6 +30,7 @@ struct level {
 	ino_t ino;
 	size_t path_len;
 	bool left_out; /* by rules; only what is kept counts in it */
+	bool no_rules; /* a repository's own files: rules are for what it is about */
 	struct buf text;
 	const char **names; /* sorted, into text */
 	size_t count, cap, next;
@@ -153,9 +154,11 @@ static void pop(struct walk *w)
 }
 
 /* Takes the descriptor. The directory's path is in w->path. */
-static int enter(struct walk *w, int fd, const struct stat *st, size_t path_len, bool left_out,
-		 struct error *err)
+static int enter(struct walk *w, int fd, const struct stat *st, const struct level *above,
+		 size_t path_len, bool left_out, struct error *err)
 {
+	bool no_rules = above && (above->no_rules || streq(above->names[above->next - 1], ".git"));
+
 	if (w->depth > w->max_depth) {
 		close(fd);
 		return error_set(err, ERR_TOO_LARGE, "directories are nested deeper than %u",
@@ -173,6 +176,7 @@ static int enter(struct walk *w, int fd, const struct stat *st, size_t path_len,
 	level->ino = st->st_ino;
 	level->path_len = path_len;
 	level->left_out = left_out;
+	level->no_rules = no_rules;
 	return read_names(w, level, err);
 }
 
@@ -193,11 +197,14 @@ static bool reopen(struct walk *w, struct level *level)
 	return false;
 }
 
-static bool is_left_out(const struct walk *w, const struct level *level, size_t len, bool is_dir)
+static bool is_left_out(const struct walk *w, const struct level *level, const char *name,
+			size_t len, bool is_dir)
 {
-	if (!w->options->ignore)
+	if (!w->options->ignore || level->left_out)
+		return level->left_out;
+	if (level->no_rules || streq(name, ".git"))
 		return false;
-	return level->left_out || ignore_matches(w->options->ignore, w->path, len, is_dir);
+	return ignore_matches(w->options->ignore, w->path, len, is_dir);
 }
 
 static bool is_kept(const struct walk *w, size_t len)
@@ -231,7 +238,7 @@ static int visit_dir(struct walk *w, struct level *level, const char *name, size
 		entry.flags |= TREE_UNREADABLE;
 	if (report(w, level, name, &entry, len, err) < 0)
 		return -1;
-	return fd < 0 ? 0 : enter(w, steal_fd(&fd), st, len, left_out, err);
+	return fd < 0 ? 0 : enter(w, steal_fd(&fd), st, level, len, left_out, err);
 }
 
 static int visit_link(struct walk *w, struct level *level, const char *name, size_t len,
@@ -267,7 +274,7 @@ static int look(struct walk *w, struct level *level, const char *name, size_t le
 		return report(w, level, name, &entry, len, err);
 	}
 
-	bool left_out = is_left_out(w, level, len, S_ISDIR(st.st_mode));
+	bool left_out = is_left_out(w, level, name, len, S_ISDIR(st.st_mode));
 
 	if (left_out && !is_kept(w, len))
 		return 0;
@@ -311,7 +318,7 @@ static int walk_tree(struct walk *w, struct error *err)
 		close_fdp(&fd);
 		return error_errno(err, errnum, "open the directory");
 	}
-	if (enter(w, fd, &st, 0, false, err) < 0)
+	if (enter(w, fd, &st, NULL, 0, false, err) < 0)
 		return -1;
 	while (w->depth > 0) {
 		struct level *level = w->levels[w->depth - 1];

@@ -67,6 +67,7 @@ struct workspace_state {
 	enum workspace_mode mode; /* the one chosen, never auto */
 	enum workspace_phase phase;
 	bool collect;     /* apply by itself when the run has ended */
+	bool allow_large; /* no bound on files and bytes */
 	char *place_root; /* where it is in the place */
 	char *place_id;
 	char *worktree; /* of mode worktree: the directory that is staged instead of path; else NULL

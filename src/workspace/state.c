@@ -109,6 +109,7 @@ static int state_from_json(const json_t *json, const char *run_id, struct worksp
 	out->phase = (enum workspace_phase)phase;
 	out->path = get_path(json, "path");
 	out->collect = json_bool(json, "collect", false);
+	out->allow_large = json_bool(json, "allowLarge", false);
 	out->place_root = get_path(json, "placeRoot");
 	out->place_id = xstrdup(json_str(json, "placeId"));
 	out->worktree = get_path(json, "worktree");
@@ -160,6 +161,7 @@ int workspace_state_save(const struct results *results, const struct workspace_s
 	json_put_str(json, "mode", workspace_mode_name(state->mode));
 	json_put_str(json, "phase", workspace_phase_name(state->phase));
 	json_put_bool(json, "collect", state->collect);
+	json_put_bool(json, "allowLarge", state->allow_large);
 	put_path(json, "placeRoot", state->place_root);
 	json_put_str(json, "placeId", state->place_id);
 	put_path(json, "worktree", state->worktree);

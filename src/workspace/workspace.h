@@ -21,6 +21,7 @@ struct workspace_engine {
 	struct results results;
 	struct clock *clock;
 	char *cache_path; /* of hashes */
+	char *data_path;
 };
 int workspace_engine_open(struct workspace_engine *engine, const char *data_path,
 			  struct clock *clock, struct error *err);
@@ -61,6 +62,9 @@ struct workspace_act {
 /* Idempotent until it has succeeded; what an earlier, broken try left is put right. */
 int workspace_stage(struct workspace_engine *engine, struct workspace_state *state,
 		    const struct workspace_act *act, struct error *err);
+/* What is remembered of the trees in a place goes: it was torn down. Absence is success. */
+int workspace_forget_place(struct workspace_engine *engine, const char *place_id,
+			   struct error *err);
 /* No command may be running in the place. Idempotent. */
 int workspace_fetch(struct workspace_engine *engine, struct workspace_state *state,
 		    const struct workspace_act *act, struct error *err);
