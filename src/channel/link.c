@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 #include "base/fd.h"
 #include "base/log.h"
@@ -230,6 +231,38 @@ void link_flush_locked(struct link *l)
 			buf_free(out);
 	}
 	link_want_locked(l);
+}
+
+/* How much of a frame the socket takes now; 0 also when it is broken, which flushing notices. */
+static size_t send_straight(struct link *l, const uint8_t *header, const void *data, size_t len)
+{
+	struct iovec parts[] = {
+		{ .iov_base = (void *)(uintptr_t)header, .iov_len = WIRE_HEADER_SIZE },
+		{ .iov_base = (void *)(uintptr_t)data, .iov_len = len },
+	};
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = ARRAY_SIZE(parts) };
+	ssize_t n = sendmsg(l->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n <= 0)
+		return 0;
+	l->said_ms = channel_now();
+	return (size_t)n;
+}
+
+void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const void *data, size_t len)
+{
+	_cleanup_buf_ struct buf header = { 0 };
+	size_t sent = 0;
+
+	frame_begin(&header, WIRE_DATA, flags, stream, (uint32_t)len);
+	if (l->out.len == l->out_pos)
+		sent = send_straight(l, (const uint8_t *)header.data, data, len);
+	if (sent < WIRE_HEADER_SIZE)
+		buf_append(&l->out, header.data + sent, WIRE_HEADER_SIZE - sent);
+	sent -= MIN_OF(sent, (size_t)WIRE_HEADER_SIZE);
+	if (len > sent)
+		buf_append(&l->out, (const char *)data + sent, len - sent);
+	link_flush_locked(l);
 }
 
 int link_down_error(const struct link *l, struct error *err)

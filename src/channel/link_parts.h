@@ -9,7 +9,7 @@
 /* Requests that wait for a relay that does not read; data is bounded by its credit. */
 #define BACKLOG_MAX ((size_t)4 << 20)
 #define OUT_KEPT ((size_t)4096)
-#define DATA_MAX ((size_t)64 << 10)
+#define DATA_MAX ((size_t)128 << 10)
 /* Above this the link is not read until somebody takes something. */
 #define QUEUED_MAX ((size_t)24 << 20)
 
@@ -78,6 +78,8 @@ int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const
 		     struct error *err);
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err);
+/* A DATA frame; what the socket takes at once is not copied. */
+void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const void *data, size_t len);
 int link_down_error(const struct link *l, struct error *err);
 /*
  * Waits for something to happen on the stream, below 0 without end; false when the deadline has

@@ -120,10 +120,8 @@ ssize_t stream_data(struct stream *s, const void *data, size_t len, bool end, st
 		bool last = end && n == len;
 
 		if (n > 0 || last) {
-			frame_append(&l->out, WIRE_DATA, last ? WIRE_END : 0, s->id, data,
-				     (uint32_t)n);
 			s->credit -= n;
-			link_flush_locked(l);
+			link_data_locked(l, s->id, last ? WIRE_END : 0, data, n);
 		}
 		rc = (ssize_t)n;
 	}

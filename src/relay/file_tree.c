@@ -15,7 +15,7 @@
 #include "wire/place.h"
 
 #define TREES_MAX 8
-#define STRETCH_MAX (128u << 10)
+#define STRETCH_MAX (64u << 10)
 #define CREDIT_PORTION (WIRE_TREE_CREDIT / 8)
 #define PIPE_SIZE (1 << 20)
 
@@ -119,6 +119,7 @@ static void tree_leave(struct file_tree *t)
 			break;
 		}
 	}
+	t->session->conn.bulk = t->session->trees != NULL;
 	t->session = NULL;
 }
 
@@ -271,7 +272,7 @@ static void in_ready(struct watch *watch, uint32_t events)
 	t->waiting_pos += (size_t)n;
 	if (t->waiting_pos == t->waiting.len) {
 		loop_unwatch(&t->relay->loop, &t->in_watch);
-		buf_free(&t->waiting);
+		buf_reset(&t->waiting);
 		t->waiting_pos = 0;
 		if (t->in_ended)
 			close_input(t);
@@ -421,6 +422,7 @@ static void start(struct session *s, const struct wire_message *m, uint32_t cred
 	t->out_credit = credit;
 	t->next = s->trees;
 	s->trees = t;
+	s->conn.bulk = true;
 	r = start_child(t, m, work);
 	if (r < 0) {
 		session_refuse(s, m->stream, WERR_IO, -r, "the tree's process: %s", strerror(-r));

@@ -104,18 +104,44 @@ static int fill(struct tree_in *in)
 	return 1;
 }
 
-int tree_in_next(struct tree_in *in, struct record *record, struct error *err)
+/* A stretch of content that is there, so that none is moved to be made whole. */
+static int next_content(struct tree_in *in, struct record *record)
 {
-	size_t used;
-	int r;
+	size_t there = in->end - in->begin;
 
-	while ((r = wire_record_parse(in->data + in->begin, in->end - in->begin, record, &used,
-				      err)) == 0)
+	if (there == 0) {
 		if (fill(in) == 0)
 			return 0;
-	if (r > 0)
-		in->begin += used;
-	return r;
+		there = in->end - in->begin;
+	}
+	record->kind = RECORD_CONTENT;
+	record->payload = in->data + in->begin;
+	record->length = (uint32_t)MIN_OF(there, (size_t)in->content_left);
+	in->begin += record->length;
+	in->content_left -= record->length;
+	return 1;
+}
+
+int tree_in_next(struct tree_in *in, struct record *record, struct error *err)
+{
+	while (in->content_left == 0) {
+		const uint8_t *data = in->data + in->begin;
+		size_t there = in->end - in->begin, used;
+		int r = wire_record_parse(data, there, record, &used, err);
+
+		if (r == 0 && there >= RECORD_HEADER_SIZE && data[4] == RECORD_CONTENT) {
+			in->content_left = record->length;
+			in->begin += RECORD_HEADER_SIZE;
+			break;
+		}
+		if (r > 0)
+			in->begin += used;
+		if (r != 0)
+			return r;
+		if (fill(in) == 0)
+			return 0;
+	}
+	return next_content(in, record);
 }
 
 bool tree_in_path(const void *bytes, size_t len, char out[TREE_PATH_MAX + 1])

@@ -43,11 +43,13 @@ struct tree_in {
 	struct tree_out *out; /* sent before waiting */
 	uint8_t *data;
 	size_t begin, end;
+	uint32_t content_left; /* of a CONTENT that is handed out as it comes */
 };
 void tree_in_init(struct tree_in *in, int fd, struct tree_out *out);
 void tree_in_free(struct tree_in *in);
 /*
- * 1: `record` is the next one, valid until the next call. 0: the server has gone, or broke off. -1
+ * 1: `record` is the next one, valid until the next call; CONTENT may come in smaller pieces than
+ * it was sent in. 0: the server has gone, or broke off. -1
  * with ERR_PROTOCOL: no record.
  */
 int tree_in_next(struct tree_in *in, struct record *record, struct error *err);

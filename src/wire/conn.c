@@ -8,6 +8,10 @@
 #define FILL_CHUNK (64u << 10)
 /* A buffer above this is given back when it is empty: idle relays are many. */
 #define KEEP_CAPACITY 4096
+/* Of a connection in bulk: giving memory back and having it cleared again costs as much as copying.
+ */
+#define BULK_CHUNK (256u << 10)
+#define BULK_CAPACITY (2u << 20)
 
 void conn_init(struct conn *c, int fd, uint32_t max_payload)
 {
@@ -26,11 +30,11 @@ void conn_close(struct conn *c)
 	c->fd = -1;
 }
 
-static void drop_front(struct buf *b, size_t *pos)
+static void drop_front(const struct conn *c, struct buf *b, size_t *pos)
 {
 	if (*pos == b->len) {
 		b->len = 0;
-		if (b->cap > KEEP_CAPACITY)
+		if (b->cap > (c->bulk ? BULK_CAPACITY : KEEP_CAPACITY))
 			buf_free(b);
 	} else if (*pos > 0) {
 		memmove(b->data, b->data + *pos, b->len - *pos);
@@ -45,7 +49,7 @@ int conn_fill(struct conn *c)
 	size_t have, room;
 	ssize_t n;
 
-	drop_front(&c->in, &c->in_pos);
+	drop_front(c, &c->in, &c->in_pos);
 	have = c->in.len;
 	if (have >= WIRE_HEADER_SIZE)
 		wanted = MIN_OF(get_le32((const uint8_t *)c->in.data), c->max_payload);
@@ -55,6 +59,8 @@ int conn_fill(struct conn *c)
 	/* The first bytes of an idle connection are usually one small request. */
 	if (have == 0)
 		room = MIN_OF(room, KEEP_CAPACITY - 1);
+	if (c->bulk)
+		room = MAX_OF(room, BULK_CHUNK);
 	buf_reserve(&c->in, room);
 	n = recv(c->fd, c->in.data + have, room, MSG_DONTWAIT);
 	if (n < 0)
@@ -91,6 +97,6 @@ int conn_flush(struct conn *c)
 			return errno == EAGAIN ? 0 : -1;
 		c->out_pos += (size_t)n;
 	}
-	drop_front(&c->out, &c->out_pos);
+	drop_front(c, &c->out, &c->out_pos);
 	return 0;
 }

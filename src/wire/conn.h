@@ -13,6 +13,7 @@
 struct conn {
 	int fd; /* owned */
 	uint32_t max_payload;
+	bool bulk; /* a lot is on its way: larger buffers are used, and kept */
 	struct buf in;
 	size_t in_pos; /* bytes of `in` already handed out as frames */
 	struct buf out;
@@ -22,8 +23,8 @@ struct conn {
 void conn_init(struct conn *c, int fd, uint32_t max_payload);
 void conn_close(struct conn *c);
 
-/* Receives what is there, at most some 64 kB. 1: something came, 0: nothing now, -1: the end or an
- * error. */
+/* Receives what is there, at most some 64 kB, in bulk some more. 1: something came, 0: nothing now,
+ * -1: the end or an error. */
 int conn_fill(struct conn *c);
 /* 1: `frame` is the next one, valid until the next conn_fill. 0: none complete. -1: hostile bytes.
  */
