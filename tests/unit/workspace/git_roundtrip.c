@@ -1,4 +1,8 @@
 #include "git_fixture.h"
+#include <pthread.h>
+#include <signal.h>
+#include "base/fault.h"
+#include "base/id.h"
 
 static void one_commit(struct git_fixture *f)
 {
@@ -355,6 +359,101 @@ static void doing_it_again_finishes(void **state)
 	assert_same_status(f);
 }
 
+/* In a child that is killed at the point. */
+static void come_home_until(struct git_fixture *f, const char *point)
+{
+	_cleanup_free_ char *spec = xasprintf("%s:kill", point);
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		if (fault_init(spec, NULL) < 0)
+			_exit(1);
+		import(f);
+		apply_files(f);
+		settle(f);
+		_exit(2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void a_kill_at_any_step_loses_nothing(void **state)
+{
+	static const char *const points[] = {
+		"workspace.git.import.objects",
+		"workspace.git.import.refs",
+		"workspace.git.settle.branch",
+		"workspace.git.settle.index",
+	};
+	struct git_fixture *f = *state;
+
+	one_commit(f);
+	stage(f);
+	SH(f->place, "echo 2 >>a; git commit -qam two; git branch other; echo s >s; git add s");
+	fetch(f);
+	SH(f->base, "cp -a host host.before");
+	for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+		SH(f->base, "rm -rf host; cp -a host.before host");
+		come_home_until(f, points[i]);
+		assert_clean_fsck(f);
+		import(f);
+		apply_files(f);
+		settle(f);
+		assert_moved(f, true);
+		assert_report(f, "index", "updated");
+		assert_same_status(f);
+		assert_sh(f->host, "ls .git/index.lock 2>/dev/null || true", "");
+	}
+}
+
+struct parallel {
+	struct git_fixture *f;
+	char run_id[ID_SIZE];
+	json_t *report;
+	int rc;
+};
+
+static void *import_one(void *arg)
+{
+	struct parallel *p = arg;
+	_cleanup_close_ int root = root_of(p->f->host), fetched = root_of(p->f->fetched);
+
+	p->rc = git_import(root, p->f->host, p->run_id, p->f->about, fetched, -1, &p->report, NULL);
+	if (p->rc == 0)
+		p->rc = git_settle(root, p->f->host, p->run_id, p->f->about, fetched, -1, p->report,
+				   NULL);
+	return NULL;
+}
+
+/* Spec 03, case 69: several at once into one repository, more than may run git at a time. */
+static void WS_69_runs_come_home_at_the_same_time(void **state)
+{
+	struct git_fixture *f = *state;
+	struct parallel runs[6] = { 0 };
+	pthread_t threads[ARRAY_SIZE(runs)];
+
+	one_commit(f);
+	stage(f);
+	SH(f->place, "echo 2 >>a; git commit -qam two");
+	fetch(f);
+	for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
+		runs[i].f = f;
+		id_new(runs[i].run_id);
+		assert_int_equal(pthread_create(&threads[i], NULL, import_one, &runs[i]), 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+		assert_int_equal(runs[i].rc, 0);
+		assert_true(json_bool(runs[i].report, "taken", false));
+		SH(f->host, "git rev-parse -q --verify refs/berth/%s^{commit}", runs[i].run_id);
+		json_decref(runs[i].report);
+	}
+	assert_sh(f->host, "git log -1 --format=%s; ls .git/index.lock 2>/dev/null || true", "two");
+	assert_clean_fsck(f);
+}
+
 static void flags_that_hide_files_stay_the_hosts(void **state)
 {
 	struct git_fixture *f = *state;
@@ -428,6 +527,8 @@ int main(void)
 		GIT_TEST(a_host_index_that_changed_stays),
 		GIT_TEST(a_locked_index_stays),
 		GIT_TEST(doing_it_again_finishes),
+		GIT_TEST(a_kill_at_any_step_loses_nothing),
+		GIT_TEST(WS_69_runs_come_home_at_the_same_time),
 		GIT_TEST(flags_that_hide_files_stay_the_hosts),
 		GIT_TEST(a_split_index_comes_home),
 		GIT_TEST(new_files_in_git_belong_to_the_repositorys_owner),
