@@ -471,19 +471,8 @@ struct tell {
 static int tell_change(void *arg, const struct change *change, struct error *err)
 {
 	struct tell *t = arg;
-	struct apply_report *r = t->report;
-	bool applied = change->fate == FATE_APPLIED;
 
-	r->same += change->fate == FATE_SAME;
-	r->conflicts += change->fate == FATE_CONFLICT;
-	r->kept_host += change->fate == FATE_KEPT_HOST;
-	r->refused += change->fate == FATE_REFUSED;
-	r->added += applied && change->kind == CHANGE_ADDED;
-	r->deleted += applied && change->kind == CHANGE_DELETED;
-	r->modified += applied && change->kind != CHANGE_ADDED && change->kind != CHANGE_DELETED;
-	if ((applied || change->fate == FATE_CONFLICT) && change->entry.type == TREE_FILE &&
-	    change->kind != CHANGE_MODE)
-		r->bytes += change->entry.size;
+	apply_count(t->report, change);
 	return t->fn ? t->fn(t->arg, change, err) : 0;
 }
 

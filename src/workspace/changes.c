@@ -49,6 +49,22 @@ const char *change_fate_name(enum change_fate fate)
 	return names[fate];
 }
 
+void apply_count(struct apply_report *r, const struct change *change)
+{
+	bool applied = change->fate == FATE_APPLIED;
+
+	r->same += change->fate == FATE_SAME;
+	r->conflicts += change->fate == FATE_CONFLICT;
+	r->kept_host += change->fate == FATE_KEPT_HOST;
+	r->refused += change->fate == FATE_REFUSED;
+	r->added += applied && change->kind == CHANGE_ADDED;
+	r->deleted += applied && change->kind == CHANGE_DELETED;
+	r->modified += applied && change->kind != CHANGE_ADDED && change->kind != CHANGE_DELETED;
+	if ((applied || change->fate == FATE_CONFLICT) && change->entry.type == TREE_FILE &&
+	    change->kind != CHANGE_MODE)
+		r->bytes += change->entry.size;
+}
+
 int changes_walk(const struct manifest *base, const struct manifest *changes,
 		 const struct journal *journal, change_fn *fn, void *arg, struct error *err)
 {

@@ -22,6 +22,7 @@ struct workspace_engine {
 	struct clock *clock;
 	char *cache_path; /* of hashes */
 	char *data_path;
+	uint64_t max_fetch_bytes; /* of one run; 0: 16 GiB */
 };
 int workspace_engine_open(struct workspace_engine *engine, const char *data_path,
 			  struct clock *clock, struct error *err);
