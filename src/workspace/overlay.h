@@ -21,7 +21,7 @@
 
 /* In the run's directory: wire/masks.h. What is named there is no part of the workspace, in either
  * direction. */
-#define OVERLAY_MASKS_NAME "masked"
+#define RESULTS_MASKED "masked"
 /* Below it in the run's directory: files of the place's .git that git_import wants. */
 #define OVERLAY_GIT_NAME "git"
 
