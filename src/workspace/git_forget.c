@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include "base/fd.h"
-#include "base/path.h"
 #include "base/text.h"
 #include "workspace/git_cli.h"
 #include "workspace/git_quarantine.h"
@@ -48,13 +47,7 @@ static int remove_run_dir(const struct git_repo *repo, const char *run_id, struc
 	if (git_quarantine_open(repo, run_id, false, &q, err) < 0 ||
 	    owner_enter(repo, &as, err) < 0)
 		return -1;
-	if (dir_remove_tree(AT_FDCWD, q.run_dir, err) < 0)
-		return -1;
-
-	_cleanup_free_ char *all = path_join(repo->common_dir, "berth");
-
-	rmdir(all); /* when it was the last */
-	return 0;
+	return dir_remove_tree(AT_FDCWD, q.run_dir, err);
 }
 
 int git_forget(const char *path, const char *run_id, struct error *err)

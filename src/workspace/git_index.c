@@ -187,6 +187,20 @@ int index_entries_fetch(const struct git_quarantine *q, int fetched_fd,
 	return list_entries(q, q->private, file, entries, err);
 }
 
+bool index_entries_equal(const struct index_entries *a, const struct index_entries *b)
+{
+	if (a->count != b->count)
+		return false;
+	for (size_t i = 0; i < a->count; i++) {
+		const struct index_entry *x = &a->items[i], *y = &b->items[i];
+
+		if (x->mode != y->mode || x->stage != y->stage || !streq(x->oid, y->oid) ||
+		    !streq(x->path, y->path) || ((x->flags ^ y->flags) & INDEX_INTENT_TO_ADD))
+			return false;
+	}
+	return true;
+}
+
 static int update_index(const struct git_quarantine *q, char *const *env, const char *const *args,
 			const struct buf *input, struct error *err)
 {

@@ -36,6 +36,8 @@ int index_entries_host(const struct git_quarantine *q, struct index_entries *ent
  */
 int index_entries_fetch(const struct git_quarantine *q, int fetched_fd,
 			struct index_entries *entries, bool *there, struct error *err);
+/* The same entries; flags that hide files do not count. */
+bool index_entries_equal(const struct index_entries *a, const struct index_entries *b);
 /*
  * A new index file at `file` with these entries, refreshed against the work tree. Entries of `old`
  * lend the flags by which the host's owner hides files from git.

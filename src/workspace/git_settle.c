@@ -155,7 +155,8 @@ static int look_at_index(struct settling *s, bool *as_staged, bool *ours, struct
 	return 0;
 }
 
-static int make_index(struct settling *s, const char *file, struct error *err)
+/* *same: the place's index says what the host's says, and there is nothing to do. */
+static int make_index(struct settling *s, const char *file, bool *same, struct error *err)
 {
 	_cleanup_(index_entries_clear) struct index_entries old = { 0 };
 	_cleanup_buf_ struct buf text = { 0 };
@@ -164,6 +165,9 @@ static int make_index(struct settling *s, const char *file, struct error *err)
 
 	if (json_str(s->about, "index") && index_entries_host(&s->q, &old, err) < 0)
 		return -1;
+	*same = index_entries_equal(&old, &s->place.index);
+	if (*same)
+		return 0;
 	if (index_entries_write(&s->q, file, &s->place.index, &old, err) < 0 ||
 	    git_read_file(s->q.repo, s->q.private, "new-index", GIT_INDEX_MAX, &text, &there, err) <
 		    0)
@@ -199,7 +203,7 @@ static int replace_index(struct settling *s, struct error *err)
 {
 	_cleanup_free_ char *file = path_join(s->q.private, "new-index");
 	_cleanup_error_ struct error bad = { 0 };
-	bool as_staged, ours;
+	bool as_staged, ours, same;
 
 	if (look_at_index(s, &as_staged, &ours, err) < 0)
 		return -1;
@@ -209,7 +213,7 @@ static int replace_index(struct settling *s, struct error *err)
 			say(s, "the index was changed on the host meanwhile and stays as it is");
 		return 0;
 	}
-	if (make_index(s, file, &bad) < 0) {
+	if (make_index(s, file, &same, &bad) < 0) {
 		if (bad.code != ERR_UNPROCESSABLE) {
 			error_move(err, &bad);
 			return -1;
@@ -218,6 +222,8 @@ static int replace_index(struct settling *s, struct error *err)
 		say(s, bad.message);
 		return 0;
 	}
+	if (same)
+		return 0;
 	if (swap_index(s, file, err) < 0)
 		return -1;
 	json_put_str(s->report, "index", "updated");
@@ -320,8 +326,8 @@ static int settle_all(struct settling *s, struct error *err)
 {
 	if (settle_branch(s, err) < 0 || settle_index(s, err) < 0)
 		return -1;
-	/* Only with the index: the two belong together. */
-	if (!str_equal(json_str(s->report, "index"), "updated"))
+	/* What is under way belongs to HEAD and index. */
+	if (!head_is_settled(s) || str_equal(json_str(s->report, "index"), "left"))
 		return 0;
 	for (const char *const *name = git_state_files; *name; name++) {
 		if (settle_state(s, *name, err) < 0)
