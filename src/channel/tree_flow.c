@@ -5,6 +5,8 @@
 #include "channel/shell_runner.h"
 
 #define WINDOW (4u << 20)
+/* One per 64 MiB of a file that is hashed: some terabytes. */
+#define TICKS_MAX 65536
 #define WINDOW_PORTION (WINDOW / 8)
 
 static int reach(const struct place_ref *ref, const struct tree_request *r, struct link **link,
@@ -95,8 +97,12 @@ static int take_failure(const struct record *record, struct error *err)
 
 static int take_record(struct tree_flow *f, const struct record *record, struct error *err)
 {
+	if (record->kind != RECORD_TICK)
+		f->ticks = 0;
 	switch (record->kind) {
 	case RECORD_TICK:
+		if (++f->ticks > TICKS_MAX)
+			return tree_flow_violated(f, err, "words without end and nothing said");
 		return 0;
 	case RECORD_DONE:
 		f->done = true;

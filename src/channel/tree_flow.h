@@ -28,6 +28,7 @@ struct tree_flow {
 	struct buf partial;    /* the beginning of a record */
 	uint32_t content_left; /* of the CONTENT that is being received */
 	uint32_t owed;
+	uint32_t ticks;   /* in a row */
 	int64_t moved_ms; /* when bytes went either way */
 	bool done;        /* the relay has said DONE */
 };
