@@ -67,9 +67,15 @@ static int touch(struct copy *c, const char *path, size_t len, struct error *err
 	return 0;
 }
 
-static int keep(struct copy *c, const struct tree_entry *entry, struct error *err)
+/* What the place has at c->at stays. It may be right without having been put by us. */
+static int keep_at(struct copy *c, struct error *err)
 {
-	return c->touched ? outbox_keep(&c->outbox, entry, err) : 0;
+	if (!c->at_known && touch(c, c->at.path, c->at.path_len, err) < 0)
+		return -1;
+	if (c->touched && outbox_keep(&c->outbox, &c->at, err) < 0)
+		return -1;
+	advance(c);
+	return 0;
 }
 
 /* ---- removing ---- */
@@ -238,10 +244,9 @@ static int put_planned(struct copy *c, const struct tree_entry *planned, struct 
 		return -1;
 	c->s->now.files += planned->type == TREE_FILE;
 	if (there && is_there(c, planned)) {
-		if (keep(c, &c->at, err) < 0)
+		if (keep_at(c, err) < 0)
 			return -1;
 		c->s->now.bytes += planned->size;
-		advance(c);
 		return settle(c, planned, planned, err) < 0 ? -1 : stage_tick(c->s, err);
 	}
 
@@ -323,12 +328,8 @@ static int put_git(void *arg, const struct git_file *file, struct error *err)
 	if (there && !same && c->at_known && entry.type == TREE_FILE && file->source &&
 	    c->at.size == entry.size && hash_source(&source, &entry, err) < 0)
 		return -1;
-	if (same || (there && is_there(c, &entry))) {
-		if (keep(c, &c->at, err) < 0)
-			return -1;
-		advance(c);
-		return 0;
-	}
+	if (same || (there && is_there(c, &entry)))
+		return keep_at(c, err);
 	entry = file->entry;
 
 	int rc = entry.type == TREE_FILE ? put_git_file(c, file, &entry, err)

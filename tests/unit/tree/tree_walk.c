@@ -55,9 +55,9 @@ static void everything_is_seen_in_order_and_links_are_not_followed(void **state)
 	write_file_at(t->fd, "a-b", "", 0644);
 	write_file_at(t->fd, "a\nb", "", 0644);
 	write_file_at(t->fd, "\xff\xfe", "", 0644);
-	symlinkat("/etc", t->fd, "l1");
-	symlinkat("l2", t->fd, "l2");
-	symlinkat("a", t->fd, "l3");
+	assert_int_equal(symlinkat("/etc", t->fd, "l1"), 0);
+	assert_int_equal(symlinkat("l2", t->fd, "l2"), 0);
+	assert_int_equal(symlinkat("a", t->fd, "l3"), 0);
 	mkfifoat(t->fd, "p", 0600);
 	walk(t->fd, &options, &seen);
 	assert_string_equal(buf_str(&seen.lines),
@@ -188,7 +188,7 @@ static int remove_later_ones(void *arg, const struct tree_entry *entry)
 		unlinkat(t->fd, "b", 0);
 		unlinkat(t->fd, "c/x", 0);
 		unlinkat(t->fd, "c", AT_REMOVEDIR);
-		symlinkat("/etc", t->fd, "c");
+		assert_int_equal(symlinkat("/etc", t->fd, "c"), 0);
 	}
 	return 0;
 }
@@ -243,7 +243,7 @@ static void a_directory_swapped_for_a_link_leads_nowhere(void **state)
 	mkdirat(t->fd, "tree", 0755);
 	mkdirat(t->fd, "tree/dir", 0755);
 	write_file_at(t->fd, "tree/dir/x", "", 0644);
-	symlinkat("../outside", t->fd, "tree/link");
+	assert_int_equal(symlinkat("../outside", t->fd, "tree/link"), 0);
 	swapper.fd = openat(t->fd, "tree", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(pthread_create(&thread, NULL, swap, &swapper), 0);
 	for (int i = 0; i < 2000; i++) {

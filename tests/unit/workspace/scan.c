@@ -90,7 +90,7 @@ static void hashes_are_of_the_content_and_special_files_are_told(void **state)
 	write_file_at(p.tree, "empty", "", 0600);
 	mkdirat(p.tree, "d", 0755);
 	write_file_at(p.tree, "d/b", "two", 0755);
-	symlinkat("a", p.tree, "link");
+	assert_int_equal(symlinkat("a", p.tree, "link"), 0);
 	mkfifoat(p.tree, "fifo", 0600);
 	write_file_at(p.tree, ".gitignore", "*.o\n", 0644);
 	write_file_at(p.tree, "x.o", "out", 0644);
