@@ -181,6 +181,8 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.home_path = server->home_path,
 		.quota = server->options.quota,
 		.token_key = &server->run_key,
+		.engine = &server->engine,
+		.allowed_paths = server->options.allowed_paths,
 	};
 
 	struct feed_options feed_options = {
@@ -189,6 +191,9 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.logs = server->run_logs,
 	};
 
+	if (workspace_engine_open(&server->engine, server->data_path, &server->clock, err) < 0)
+		return -1;
+	server->has_engine = true;
 	if (execs_new(&exec_options, &server->execs, err) < 0 ||
 	    feed_new(&feed_options, &server->feed, err) < 0)
 		return -1;
@@ -428,6 +433,8 @@ void server_free(struct server *server)
 		return;
 	stop(server);
 	runs_free(server->runs);
+	if (server->has_engine)
+		workspace_engine_close(&server->engine);
 	execs_free(server->execs);
 	if (server->leases)
 		leases_free(server->leases);

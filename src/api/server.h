@@ -7,6 +7,7 @@
 #include "http/http.h"
 #include "record/run_token.h"
 #include "run/run.h"
+#include "workspace/workspace.h"
 
 struct server_options {
 	const char *data_path;
@@ -18,7 +19,9 @@ struct server_options {
 	int64_t idle_exit_ms; /* 0: 60 s */
 	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
 	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
-	const char *const *allowed_paths; /* for native places; borrowed while the server starts */
+	/* For native places, and for workspaces of callers with a token; borrowed while the server
+	 * starts. */
+	const char *const *allowed_paths;
 	bool drain;                       /* on SIGTERM wait for runs */
 	const char *tls_cert, *tls_key;   /* PEM files: TCP speaks TLS; both or none */
 	bool insecure_http;               /* listen beyond loopback without TLS all the same */
@@ -47,6 +50,7 @@ struct server {
 	struct driver_host driver_host;
 	struct drivers drivers;
 	struct leases *leases;
+	struct workspace_engine engine;
 	struct runs *runs;
 	struct runlog_store *run_logs;
 	struct execs *execs;
@@ -60,6 +64,7 @@ struct server {
 	int stop_fd;   /* latch: somebody here wants the server to end */
 	int upkeep_fd; /* latch that ends the upkeep thread; -1 while there is none */
 	char *data_path, *socket_path, *home_path;
+	bool has_engine;    /* it is open */
 	bool listening;     /* the socket at socket_path is ours */
 	json_t *complaints; /* of the config file's environments: array of sentences */
 	int64_t started_at;
@@ -87,5 +92,5 @@ extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[], MET
 extern const struct route METRICS_PUBLIC_ROUTES[]; /* instead, with metrics_public */
 extern const struct route EVENT_ROUTES[], HEARTBEAT_RUN_ROUTES[];
 extern const struct route TOKEN_ROUTES[], MEMBER_ROUTES[], USER_ROUTES[];
-extern const struct route WORKSPACE_ROUTES[], CAPABILITY_ROUTES[];
+extern const struct route WORKSPACE_ROUTES[], CAPABILITY_ROUTES[], CHANGE_ROUTES[];
 extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */

@@ -69,9 +69,12 @@ static int health(void *arg, struct request *request, struct response *response,
 static int audit(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
+	_cleanup_json_ json_t *found = leases_audit(server->leases, err);
 	(void)request;
 
-	return answer(response, 200, leases_audit(server->leases, err));
+	if (!found || runs_audit_files(server->runs, found, err) < 0)
+		return -1;
+	return answer(response, 200, json_incref(found));
 }
 
 /* Not part of health: a keeper that hangs must not make the server look as if it did. */
@@ -96,10 +99,9 @@ static int prune(void *arg, struct request *request, struct response *response, 
 	if (age_ms < 0)
 		age_ms = server->options.retention_ms;
 	what.before_ms = clock_now(&server->clock) - age_ms;
-	if (what.dry_run && what.only && !streq(what.only, "runs") && !streq(what.only, "leases") &&
-	    !streq(what.only, "activity"))
+	if (what.dry_run && what.only && !upkeep_counts(what.only))
 		return error_set(err, ERR_VALIDATION,
-				 "a dry run counts runs, leases and activity only");
+				 "a dry run counts runs, leases, activity and workspaces only");
 	return answer(response, 200, upkeep_prune(server, &what, err));
 }
 

@@ -112,6 +112,13 @@ static int64_t prune_execs(struct server *server, int64_t before, struct error *
 	return execs_prune(server->execs, clock_now(&server->clock) - IDEMPOTENCY_KEEP_MS, err);
 }
 
+/* They have times of their own: what nobody has collected is kept longer. */
+static int64_t prune_workspaces(struct server *server, int64_t before, struct error *err)
+{
+	(void)before;
+	return runs_prune_files(server->runs, false, err);
+}
+
 SQL(OLD_RUNS, "SELECT COUNT(*) FROM runs WHERE finished_at < CAST($1 AS BIGINT)"
 	      " AND status IN ('succeeded', 'failed', 'cancelled', 'timed_out')");
 SQL(OLD_LEASES, "SELECT COUNT(*) FROM leases"
@@ -124,15 +131,27 @@ static const struct {
 	const char *name;
 	int64_t (*prune)(struct server *server, int64_t before, struct error *err);
 	const struct sql *old;
+	bool counts; /* in a way of its own */
 } KINDS_KEPT[] = {
-	{ "runs", prune_runs, &OLD_RUNS },
-	{ "leases", prune_leases, &OLD_LEASES },
-	{ "activity", prune_activity, &OLD_ACTIVITY },
-	{ "events", prune_events, NULL },
-	{ "keys", prune_keys, NULL },
-	{ "execs", prune_execs, NULL },
+	{ "runs", prune_runs, &OLD_RUNS, false },
+	{ "leases", prune_leases, &OLD_LEASES, false },
+	{ "activity", prune_activity, &OLD_ACTIVITY, false },
+	{ "events", prune_events, NULL, false },
+	{ "keys", prune_keys, NULL, false },
+	{ "execs", prune_execs, NULL, false },
+	{ "workspaces", prune_workspaces, NULL, true },
 };
-const char *const PRUNE_KINDS[] = { "runs", "leases", "activity", "events", "keys", "execs", NULL };
+const char *const PRUNE_KINDS[] = { "runs", "leases", "activity",   "events",
+				    "keys", "execs",  "workspaces", NULL };
+
+bool upkeep_counts(const char *kind)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(KINDS_KEPT); i++) {
+		if (streq(KINDS_KEPT[i].name, kind))
+			return KINDS_KEPT[i].old || KINDS_KEPT[i].counts;
+	}
+	return false;
+}
 
 struct counting {
 	const struct sql *sql;
@@ -161,9 +180,11 @@ json_t *upkeep_prune(struct server *server, const struct prune_request *request,
 
 		if (request->only && !streq(request->only, KINDS_KEPT[i].name))
 			continue;
-		if (request->dry_run && !old.sql)
+		if (request->dry_run && !upkeep_counts(KINDS_KEPT[i].name))
 			continue;
-		if (request->dry_run)
+		if (request->dry_run && KINDS_KEPT[i].counts)
+			count = runs_prune_files(server->runs, true, err);
+		else if (request->dry_run)
 			count = db_read(server->db, count_old, &old, err) < 0 ? -1 : old.count;
 		else
 			count = KINDS_KEPT[i].prune(server, request->before_ms, err);

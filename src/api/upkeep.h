@@ -12,9 +12,10 @@ void upkeep_stop(struct server *server);
 struct prune_request {
 	int64_t before_ms; /* what finished before this */
 	const char *only;  /* one of PRUNE_KINDS; NULL: all */
-	bool dry_run;      /* counts runs, leases and activity, and removes nothing */
+	bool dry_run;      /* counts what can be counted (upkeep_counts), and removes nothing */
 };
 extern const char *const PRUNE_KINDS[]; /* NULL-terminated */
+bool upkeep_counts(const char *kind);   /* whether it is worth asking how many would go */
 /*
  * Forgets history, in small transactions: killed in the middle, it has forgotten some and the next
  * one goes on. How many rows went (or would go) by kind; NULL on error.

@@ -248,6 +248,7 @@ char *bring_counts(const json_t *counts)
 	add_count(&text, counts, "conflicts", "conflict", "conflicts");
 	add_count(&text, counts, "keptHost", "deletion not done", "deletions not done");
 	add_count(&text, counts, "refused", "refused", "refused");
+	add_count(&text, counts, "pending", "change", "changes");
 	buf_puts(&text, "");
 	return buf_steal(&text);
 }
@@ -307,7 +308,7 @@ void bring_summary(struct cli *cli, struct api *api, const json_t *run)
 	if (!text[0] || (cli->quiet && !trouble))
 		return;
 	if (str_equal(phase, "fetched")) {
-		fprintf(stderr, "berth: %s, kept: `berth collect %s` brings it home\n", text, id);
+		fprintf(stderr, "berth: %s kept: `berth collect %s` brings them home\n", text, id);
 		return;
 	}
 	fprintf(stderr, "berth: %s%s\n", text, trouble ? ":" : "");

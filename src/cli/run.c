@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/attach.h"
+#include "cli/bring.h"
 #include "cli/follow.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -22,7 +23,16 @@ static const struct flag FLAGS[] = {
 	{ "adapter", 0, "TYPE", "whose tool gets the prompt; default: the agent's", false },
 	{ "adapter-config", 0, "JSON|@FILE", "settings of the tool, over the agent's", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long (10m)", false },
-	{ "cwd", 0, "DIR", "working directory; default on this host: the current one", false },
+	{ "workspace", 0, "DIR",
+	  "files that go along, and whose changes come home; default in a sandbox: here", false },
+	{ "no-workspace", 0, NULL, "no files go along", false },
+	{ "mode", 0, "MODE", "how they get there: auto, copy, overlay, in_place, worktree, none",
+	  false },
+	{ "no-collect", 0, NULL, "keep what changes until `berth collect`", false },
+	{ "dry-run", 0, NULL, "say what would go along, and run nothing", false },
+	{ "allow-large", 0, NULL, "also all of a home directory, or very many files", false },
+	{ "yes", 'y', NULL, "the same: do not ask", false },
+	{ "cwd", 0, "DIR", "working directory; default: the current one, if it is there", false },
 	{ "set", 'e', "K[=V]", "environment variable; without a value: the one it has here", true },
 	{ "stdin", 'i', NULL, "send this program's standard input (at most 1 MiB)", false },
 	{ "tty", 't', NULL, "with a terminal: this one; ctrl-p ctrl-q leaves it", false },
@@ -136,12 +146,43 @@ static int put_work(const struct args *args, json_t *body, struct error *err)
 }
 
 /* Where it runs decides what the working directory means: on this host, where the caller stands. */
+static int put_local_directory(const struct args *args, json_t *body, struct error *err)
+{
+	const char *cwd = args_value(args, "cwd");
+	_cleanup_free_ char *here = NULL;
+
+	if (!cwd && json_str_nonblank(json_object_at(body, "adapterConfig"), "cwd"))
+		return 0;
+	here = cwd ? realpath(cwd, NULL) : getcwd(NULL, 0);
+	if (!here)
+		return error_errno(err, errno, "working directory \"%s\"", cwd ? cwd : ".");
+	json_put_str(body, "cwd", cwd && cwd[0] == '/' ? cwd : here);
+	return 0;
+}
+
+static int put_directory(struct cli *cli, const struct args *args, const json_t *environment,
+			 json_t *body, struct error *err)
+{
+	const char *cwd = args_value(args, "cwd");
+
+	if (bring_workspace(cli, args, environment, body, err) < 0)
+		return -1;
+	if (json_object_get(body, "workspace"))
+		return 0;
+	if (str_equal(json_str(environment, "driver"), "local"))
+		return put_local_directory(args, body, err);
+	if (cwd && cwd[0] != '/')
+		return error_set(err, ERR_BAD_REQUEST, "--cwd must be absolute in a sandbox");
+	if (cwd)
+		json_put_str(body, "cwd", cwd);
+	return 0;
+}
+
 static int put_place(struct cli *cli, struct api *api, const char *company_id,
 		     const struct args *args, json_t *body, struct error *err)
 {
 	_cleanup_json_ json_t *environment = NULL, *agent = NULL;
-	const char *name = args_value(args, "env"), *cwd = args_value(args, "cwd");
-	bool local = false;
+	const char *name = args_value(args, "env");
 
 	if (name) {
 		if (api_environment(api, company_id, name, &environment, err) < 0)
@@ -152,50 +193,23 @@ static int put_place(struct cli *cli, struct api *api, const char *company_id,
 			      company_id) < 0)
 			return -1;
 	}
-	if (environment) {
+	if (environment)
 		json_put_str(body, "environmentId", json_str(environment, "id"));
-		local = str_equal(json_str(environment, "driver"), "local");
-		if (!local && !cwd && !cli->quiet)
-			fprintf(stderr,
-				"berth: in %s, in an empty directory: files of this one are not "
-				"there. "
-				"--env Local runs here\n",
-				json_str(environment, "name"));
-	}
 	if (args_has(args, "agent")) {
 		if (api_agent(api, company_id, args_value(args, "agent"), &agent, err) < 0)
 			return -1;
 		json_put_str(body, "agentId", json_str(agent, "id"));
 	}
-	if (!cwd && json_str_nonblank(json_object_at(body, "adapterConfig"), "cwd"))
-		return 0;
-	if (cwd && cwd[0] == '/') {
-		json_put_str(body, "cwd", cwd);
-	} else if (cwd || local) {
-		_cleanup_free_ char *here =
-			local ? (cwd ? realpath(cwd, NULL) : getcwd(NULL, 0)) : NULL;
-
-		if (!here && local)
-			return error_errno(err, errno, "working directory \"%s\"", cwd ? cwd : ".");
-		if (!here)
-			return error_set(err, ERR_BAD_REQUEST,
-					 "--cwd must be absolute in a sandbox");
-		json_put_str(body, "cwd", here);
-	}
-	return 0;
+	return put_directory(cli, args, environment, body, err);
 }
 
-static int submit(struct cli *cli, struct api *api, const struct args *args, json_t **run,
-		  struct error *err)
+static int compose(struct cli *cli, struct api *api, const struct args *args,
+		   const char *company_id, json_t *body, struct error *err)
 {
-	_cleanup_json_ json_t *body = json_object();
-	char company_id[ID_SIZE];
 	int64_t timeout_ms = 0;
 
 	if (!args_duration_ms(args, "timeout", &timeout_ms))
 		return error_set(err, ERR_BAD_REQUEST, "--timeout is not a duration");
-	if (api_company(cli, api, company_id, err) < 0)
-		return -1;
 	if (put_work(args, body, err) < 0)
 		return -1;
 	if (timeout_ms > 0)
@@ -203,61 +217,105 @@ static int submit(struct cli *cli, struct api *api, const struct args *args, jso
 	if (args_has(args, "tty"))
 		put_terminal(body);
 	if (put_variables(args, body, err) < 0 ||
-	    put_place(cli, api, company_id, args, body, err) < 0 ||
-	    (args_has(args, "stdin") && put_stdin(body, err) < 0))
+	    put_place(cli, api, company_id, args, body, err) < 0)
 		return -1;
-	/* From the moment it is asked for a signal is the run's. */
+	return args_has(args, "stdin") && !args_has(args, "dry-run") ? put_stdin(body, err) : 0;
+}
+
+/* From the moment it is asked for a signal is the run's. */
+static int submit(struct api *api, const struct args *args, const char *company_id,
+		  const json_t *body, json_t **run, struct error *err)
+{
 	if (!args_has(args, "tty") && !args_has(args, "detach"))
 		signals_catch();
 	return api_callf(api, "POST", body, run, err, "/api/companies/%s/runs", company_id);
 }
 
-/* A run's terminal, once it has one. */
-static int sit_down(struct cli *cli, struct api **api, const char *run_id)
+/* A run's terminal, once it has one. Its files come home after it has closed. */
+static int sit_down(struct cli *cli, struct api **api, const json_t *run)
 {
 	_cleanup_error_ struct error err = { 0 };
-	struct attach attach = {
-		.cli = cli, .api = *api, .exec_id = run_id, .is_run = true, .may_start = true
-	};
+	_cleanup_json_ json_t *ended = NULL;
+	struct attach attach = { .cli = cli,
+				 .api = *api,
+				 .exec_id = json_str(run, "id"),
+				 .is_run = true,
+				 .may_start = true };
 	int code = attach_terminal(&attach, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH)
 						      : attach_finish(cli, &attach);
 
 	*api = attach.api;
+	if (!attach.left && json_object_at(run, "workspace") && *api &&
+	    await_end(cli, *api, json_str(run, "id"), &ended, NULL) == 0)
+		bring_summary(cli, *api, ended);
+	return code;
+}
+
+/* One run, from asking for it to its exit code. *large: it was too much to go along. */
+static int run_once(struct follow *f, const struct args *args, const char *company_id,
+		    const json_t *body, bool *large)
+{
+	struct cli *cli = f->cli;
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *run = NULL, *ended = NULL;
+	int code;
+
+	if (submit(f->api, args, company_id, body, &run, &err) < 0)
+		return cli_fail(cli, &err, EXIT_BERTH);
+	if (args_has(args, "detach")) {
+		if (cli->json)
+			print_json(run);
+		else
+			puts(json_str(run, "id"));
+		return 0;
+	}
+	if (args_has(args, "tty"))
+		return sit_down(cli, &f->api, run);
+	f->run_id = json_str(run, "id");
+	f->progress = json_object_at(run, "workspace") && !cli->json;
+	if (follow_run(f, &err) < 0)
+		return cli_fail(cli, &err, EXIT_BERTH);
+	ended = json_incref(f->run);
+	*large = str_equal(json_str(ended, "errorCode"), error_code_name(ERR_TOO_LARGE));
+	code = follow_finish(f);
+	if (ended)
+		bring_summary(cli, f->api, ended);
 	return code;
 }
 
 static int run_verb(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *run = NULL;
+	_cleanup_json_ json_t *body = json_object();
 	struct follow f = { .cli = cli,
 			    .follow = true,
 			    .events = cli->json,
 			    .may_start = true,
 			    .pass_signals = true };
+	char company_id[ID_SIZE];
+	bool large = false;
 	int code;
 
-	if (args_has(args, "tty") && !args_has(args, "detach") && !terminal_is_here()) {
+	if (args_has(args, "tty") && !args_has(args, "detach") && !args_has(args, "dry-run") &&
+	    !terminal_is_here()) {
 		error_set(&err, ERR_BAD_REQUEST,
 			  "-t needs a terminal on standard input and output");
 		return cli_fail(cli, &err, EXIT_BERTH);
 	}
 	if (api_connect(cli, true, &f.api, &err) < 0)
 		return cli_fail(cli, &err, EXIT_BERTH);
-	if (submit(cli, f.api, args, &run, &err) < 0) {
+	if (api_company(cli, f.api, company_id, &err) < 0 ||
+	    compose(cli, f.api, args, company_id, body, &err) < 0) {
 		code = cli_fail(cli, &err, EXIT_BERTH);
-	} else if (args_has(args, "detach")) {
-		if (cli->json)
-			print_json(run);
-		else
-			puts(json_str(run, "id"));
-		code = 0;
-	} else if (args_has(args, "tty")) {
-		code = sit_down(cli, &f.api, json_str(run, "id"));
+	} else if (args_has(args, "dry-run")) {
+		code = bring_plan(cli, f.api, company_id, body);
 	} else {
-		f.run_id = json_str(run, "id");
-		code = follow_run(&f, &err) < 0 ? cli_fail(cli, &err, EXIT_BERTH)
-						: follow_finish(&f);
+		code = run_once(&f, args, company_id, body, &large);
+		if (large && ask_yes("Let all of it go along?")) {
+			json_put_bool(json_object_at(body, "workspace"), "allowLarge", true);
+			f.since = 0;
+			code = run_once(&f, args, company_id, body, &large);
+		}
 	}
 	api_close(f.api);
 	return code;
@@ -273,7 +331,18 @@ const struct verb VERB_RUN = {
 		"128+n\n"
 		"signal n. Ctrl-C interrupts the command; a second one ends the run; a third "
 		"leaves it.\n"
-		"Ctrl-Z stops only this program: the run goes on.",
+		"Ctrl-Z stops only this program: the run goes on.\n"
+		"In a sandbox the current directory goes along, without what .gitignore and "
+		".berthignore "
+		"leave\n"
+		"out, and what the command changed is merged into it afterwards, also when it "
+		"failed, "
+		"timed\n"
+		"out or was cancelled. What somebody else changed meanwhile stays as it is: a file "
+		"that "
+		"both\n"
+		"changed is kept beside as NAME.berth-<run>, and the exit code is still the "
+		"command's.",
 	.flags = FLAGS,
 	.takes_command = true,
 	.instead = (const char *const[]){ "prompt", "prompt-file", NULL },

@@ -98,8 +98,9 @@ static int faults(struct cli *cli, const struct args *args)
 {
 	_cleanup_json_ json_t *names = json_array();
 
-	(void)args;
 	for (size_t i = 0; i < fault_count(); i++) {
+		if (args_has(args, "points") && fault_is_fence(i))
+			continue;
 		if (cli->json)
 			json_array_append_new(names, json_string(fault_name(i)));
 		else
@@ -110,10 +111,17 @@ static int faults(struct cli *cli, const struct args *args)
 	return 0;
 }
 
+static const struct flag FAULTS_FLAGS[] = {
+	{ "points", 0, NULL, "only those that kill, fail or hang, not checks that can be skipped",
+	  false },
+	{ 0 },
+};
 static const struct flag PRUNE_FLAGS[] = {
 	{ "older-than", 0, "TIME", "what ended longer ago than this (30d)", false },
-	{ "only", 0, "KIND", "runs, leases, activity, events, keys or execs alone", false },
-	{ "dry-run", 0, NULL, "only count the runs, leases and activity that would go", false },
+	{ "only", 0, "KIND", "runs, leases, activity, events, keys, execs or workspaces alone",
+	  false },
+	{ "dry-run", 0, NULL, "only count what would go: runs, leases, activity, workspaces",
+	  false },
 	{ 0 },
 };
 
@@ -123,11 +131,16 @@ const struct verb VERB_AUDIT = {
 	.run = audit,
 	.summary = "every object that no place explains; exit 1 if there is one"
 };
-const struct verb VERB_PRUNE = { .name = "prune",
-				 .arguments = "",
-				 .flags = PRUNE_FLAGS,
-				 .run = prune,
-				 .summary = "drop finished history" };
+const struct verb VERB_PRUNE = {
+	.name = "prune",
+	.arguments = "",
+	.flags = PRUNE_FLAGS,
+	.run = prune,
+	.help = "What runs changed and nobody has collected is kept for 30 days "
+		"whatever is asked,\nand for 7 days once it has been; "
+		"a run that has such work stays as long.",
+	.summary = "drop finished history"
+};
 const struct verb VERB_BACKUP = { .name = "backup",
 				  .arguments = "[FILE]",
 				  .max_args = 1,
@@ -138,5 +151,6 @@ const struct verb VERB_VERSION = {
 };
 const struct verb VERB_FAULTS = { .name = "faults",
 				  .arguments = "",
+				  .flags = FAULTS_FLAGS,
 				  .run = faults,
 				  .summary = "names that BERTH_FAULT understands (for tests)" };

@@ -11,6 +11,7 @@ extern const struct verb VERB_LEASE_ACQUIRE, VERB_LEASE_LS, VERB_LEASE_SHOW, VER
 	VERB_LEASE_RELEASE;
 extern const struct verb VERB_EVENTS, VERB_TOP;
 extern const struct verb VERB_RUNS, VERB_LOGS, VERB_CANCEL, VERB_RETRY;
+extern const struct verb VERB_COLLECT, VERB_DIFF, VERB_DROP;
 extern const struct verb VERB_ENV_EDIT, VERB_ENV_ARCHIVE, VERB_ENV_USAGE;
 extern const struct verb VERB_COMPANY_LS, VERB_COMPANY_ADD;
 extern const struct verb VERB_AGENT_ADD, VERB_AGENT_LS, VERB_AGENT_SHOW, VERB_AGENT_EDIT,

@@ -151,6 +151,18 @@ static int act(const struct files *f,
 	return verb(f->runs->engine, f->state, &how, err);
 }
 
+int files_prepare(struct runs *runs, const struct workspace_wish *wish,
+		  struct workspace_state *state, struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+
+	if (workspace_drop(runs->engine, wish->run_id, &why) < 0 && why.code != ERR_NOT_FOUND) {
+		error_move(err, &why);
+		return -1;
+	}
+	return workspace_prepare(runs->engine, wish, state, err);
+}
+
 int files_stage(const struct files *f, struct error *err)
 {
 	return act(f, workspace_stage, err);
@@ -182,6 +194,9 @@ int files_apply(const struct files *f, bool dry_run, struct error *err)
 					       .progress = note_applied,
 					       .progress_arg = &teller };
 
+	/* A server that died after the last step and before the row said so. */
+	if (f->state->phase == PHASE_APPLIED)
+		return 0;
 	return workspace_apply(f->runs->engine, f->state, &options, err);
 }
 

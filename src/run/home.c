@@ -214,8 +214,9 @@ json_t *run_collect(struct runs *runs, const struct actor *actor, const char *id
 	if (bring_home_late(&files, dry_run, err) < 0 ||
 	    (!dry_run && activity_of(runs, actor, &run, "run.collected", err) < 0))
 		return NULL;
-	return dry_run && state.report ? json_incref(state.report)
-				       : workspace_report(runs->engine, id, limit, err);
+	return dry_run && state.phase != PHASE_APPLIED
+		       ? json_incref(state.report)
+		       : workspace_report(runs->engine, id, limit, err);
 }
 
 int run_drop_files(struct runs *runs, const struct actor *actor, const char *id, struct error *err)

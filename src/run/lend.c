@@ -56,7 +56,7 @@ json_t *lease_stage_files(struct runs *runs, const struct lease *lease, const st
 	};
 
 	if (check_mode(wish, err) < 0 || check_earlier(runs, lease->id, discard, err) < 0 ||
-	    workspace_prepare(runs->engine, &wanted, &state, err) < 0)
+	    files_prepare(runs, &wanted, &state, err) < 0)
 		return NULL;
 	files_root(&files, lease->metadata, json_str(wish, "root"), &root, &shown);
 	files.place_root = root;
@@ -83,6 +83,7 @@ json_t *lease_collect_files(struct runs *runs, const struct lease *lease, const 
 	}
 	if (files_fetch(&files, err) < 0 || files_apply(&files, dry_run, err) < 0)
 		return NULL;
-	return dry_run && state.report ? json_incref(state.report)
-				       : workspace_report(runs->engine, lease->id, limit, err);
+	return dry_run && state.phase != PHASE_APPLIED
+		       ? json_incref(state.report)
+		       : workspace_report(runs->engine, lease->id, limit, err);
 }

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "run/files.h"
 #include "run/prompt.h"
 #include "run/realize.h"
 #include "run/row.h"
@@ -63,7 +64,7 @@ static void note_waiting(void *arg, const char *reason)
 	runs_notify(w->o->runs, w->run->id);
 }
 
-static int acquire(struct walk *w, struct error *err)
+static int acquire_place(struct walk *w, const struct workspace_mount *mount, struct error *err)
 {
 	const struct lease_request request = {
 		.company_id = w->run->company_id,
@@ -73,6 +74,7 @@ static int acquire(struct walk *w, struct error *err)
 		.agent_id = set_or_null(w->run->agent_id),
 		.workspace_id = set_or_null(w->workspace.id),
 		.workspace_mode = w->workspace.mode,
+		.workspace = mount,
 		.wait_ms = -1,
 		.cancel_fd = w->o->cancel_fd,
 		.actor = &w->actor,
@@ -80,7 +82,20 @@ static int acquire(struct walk *w, struct error *err)
 		.on_wait_arg = w,
 	};
 
-	if (lease_acquire(w->o->leases, &request, &w->lease, &w->place, err) < 0)
+	return lease_acquire(w->o->leases, &request, &w->lease, &w->place, err);
+}
+
+static int acquire(struct walk *w, struct error *err)
+{
+	struct workspace_mount mount;
+	bool mounts = files_mount(&w->files, &w->environment, w->masks, &mount);
+	int acquired = acquire_place(w, mounts ? &mount : NULL, err);
+
+	/* Who makes the place may know better whether it can have the directory itself. */
+	if (acquired < 0 && mounts && err->code == ERR_UNPROCESSABLE &&
+	    walk_copy_instead(w, err) == 0)
+		acquired = acquire_place(w, NULL, err);
+	if (acquired < 0)
 		return -1;
 	if (run_note_running(w->o->db, w->o->clock, w->o->runs->node, w->run->id, &w->lease, err) <
 	    0)
@@ -192,6 +207,7 @@ static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, st
 {
 	int outcome;
 
+	w->began = true;
 	if (walk_is_cancelled(w))
 		executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED, false);
 	outcome = exec_wait(exec, &w->result, err);
@@ -276,6 +292,8 @@ static void walk_clear(struct walk *w)
 	execution_target_clear(&w->target);
 	json_decref(w->request);
 	place_realization_clear(&w->realization);
+	workspace_state_clear(&w->files);
+	free(w->masks);
 	free(w->cwd);
 	error_clear(&w->err);
 }
@@ -298,21 +316,30 @@ static void step(struct walk *w, step_fn *fn, int64_t *took_ms)
  */
 static bool is_left_behind(const struct walk *w)
 {
-	return (w->err.code == ERR_CANCELLED || w->err.code == ERR_UNAVAILABLE) &&
-	       !runs_pause(w->o->runs, 0);
+	return w->left_behind ||
+	       ((w->err.code == ERR_CANCELLED || w->err.code == ERR_UNAVAILABLE) &&
+		!runs_pause(w->o->runs, 0));
+}
+
+static int64_t since(const struct walk *w, int64_t begin)
+{
+	return clock_mono(w->o->clock) - begin;
 }
 
 static void finish(struct walk *w, int64_t begin)
 {
-	struct orchestration *o = w->o;
-	int64_t before_release;
+	int64_t begun = clock_mono(w->o->clock);
 
 	if (!is_left_behind(w)) {
+		walk_collect(w);
+		w->times.collected_ms = since(w, begun);
+	}
+	if (!is_left_behind(w)) {
 		walk_end(w);
-		before_release = clock_mono(o->clock);
+		begun = clock_mono(w->o->clock);
 		walk_release(w);
-		w->times.released_ms = clock_mono(o->clock) - before_release;
-		walk_keep_timings(w, clock_mono(o->clock) - begin);
+		w->times.released_ms = since(w, begun);
+		walk_keep_timings(w, since(w, begin));
 	}
 	walk_clear(w);
 }
@@ -324,12 +351,31 @@ void orchestrate(struct orchestration *o, struct run *run)
 
 	id_copy(w.actor.run_id, run->id);
 	step(&w, walk_resolve, &w.times.acquired_ms);
+	step(&w, walk_prepare, &w.times.staged_ms);
 	step(&w, acquire, &w.times.acquired_ms);
 	step(&w, walk_realize, &w.times.realized_ms);
+	step(&w, walk_stage, &w.times.staged_ms);
 	step(&w, walk_describe_place, &w.times.realized_ms);
 	step(&w, provision, &w.times.provisioned_ms);
 	step(&w, execute, &w.times.executed_ms);
 	finish(&w, begin);
+}
+
+/* What the steps before the command had found out, for those after it. */
+static void remember(struct walk *w)
+{
+	struct orchestration *o = w->o;
+	const struct run *run = w->run;
+	_cleanup_error_ struct error err = { 0 };
+
+	if (id_is_set(run->agent_id) && agent_get(o->db, run->agent_id, &w->agent, NULL) == 0)
+		id_copy(w->actor.agent_id, w->agent.id);
+	if (!run->workspace)
+		return;
+	if (lease_get(o->leases, run->lease_id, &w->lease, &w->place, &err) < 0 ||
+	    workspace_state_load(&o->runs->engine->results, run->id, &w->files, &err) < 0)
+		log_warn("run %s: nothing is known of its workspace any more: %s", run->id,
+			 err.message);
 }
 
 void orchestrate_adopted(struct orchestration *o, struct run *run, struct exec *exec,
@@ -337,11 +383,9 @@ void orchestrate_adopted(struct orchestration *o, struct run *run, struct exec *
 {
 	struct walk w = { .o = o, .run = run, .actor = ACTOR_SYSTEM };
 	int64_t begin = clock_mono(o->clock);
-	_cleanup_error_ struct error ignored = { 0 };
 
 	id_copy(w.actor.run_id, run->id);
-	if (id_is_set(run->agent_id) && agent_get(o->db, run->agent_id, &w.agent, &ignored) == 0)
-		id_copy(w.actor.agent_id, w.agent.id);
+	remember(&w);
 	follow_exec(&w, exec, log, &w.err);
 	runlog_close(log);
 	w.times.executed_ms = w.executed ? w.result.duration_ms : 0;

@@ -13,8 +13,10 @@
 
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "run/files.h"
 #include "run/row.h"
 
 #define BATCH 64
@@ -150,11 +152,47 @@ static int release_leases(struct runs *runs, const struct run *run, struct error
 	return report ? 0 : -1;
 }
 
+/*
+ * Its relay is gone, but what it wrote may be on this host still: it is brought home before a retry
+ * looks at the same workspace.
+ */
+static void rescue(struct runs *runs, const struct run *run)
+{
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+	_cleanup_(workspace_state_clear) struct workspace_state state = { 0 };
+	_cleanup_error_ struct error failure = { 0 };
+	struct files files = { .runs = runs,
+			       .id = run->id,
+			       .run = run,
+			       .state = &state,
+			       .place = &place,
+			       .cancel_fd = runs->rest_fd };
+
+	if (!run->workspace || !runs->engine || run->process_pid == 0 ||
+	    !streq(run->node_id, runs->node->id) ||
+	    workspace_state_load(&runs->engine->results, run->id, &state, NULL) < 0 ||
+	    state.phase < PHASE_STAGED ||
+	    lease_get(runs->leases, run->lease_id, &lease, &place, NULL) < 0)
+		return;
+	files.generation = lease.generation;
+	if (files_fetch(&files, &failure) == 0 && state.collect)
+		files_apply(&files, false, &failure);
+	if (failure.code != ERR_NONE)
+		log_warn("run %s: its work is not home: %s", run->id, failure.message);
+	if (files_note(&files, &failure, 0, EVENT_WORKSPACE_COLLECTED, NULL) < 0)
+		log_warn("run %s: what came of its workspace is not on record", run->id);
+}
+
 static int give_up(struct runs *runs, const struct run *run, struct error *err)
 {
 	char retry_id[ID_SIZE];
-	int ended = end_lost(runs, run, err);
+	int ended;
 
+	rescue(runs, run);
+	if (latch_is_set(runs->rest_fd))
+		return error_set(err, ERR_UNAVAILABLE, "the server is going");
+	ended = end_lost(runs, run, err);
 	if (ended < 0 || release_leases(runs, run, err) < 0)
 		return -1;
 	log_warn("run %s was lost %s", run->id,
@@ -226,6 +264,7 @@ static void *look_out(void *arg)
 {
 	struct runs *runs = arg;
 
+	runs_collect_rest(runs);
 	while (runs_pause(runs, LOOK_EVERY_MS)) {
 		_cleanup_error_ struct error err = { 0 };
 

@@ -3,6 +3,11 @@
  * are not, and never shorter than that, whatever history is pruned. Results of leases that were
  * staged without a run are kept alike.
  */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/fd.h"
 #include "base/text.h"
 #include "run/files.h"
 #include "run/row.h"
@@ -12,6 +17,7 @@
 #define UNAPPLIED_KEPT_MS (30 * DAY_MS)
 
 SQL(FILES_OF_RUN, "SELECT COALESCE(finished_at, 0) FROM runs WHERE id = $1");
+SQL(FILES_OF_PLACE, "SELECT state FROM places WHERE id = $1");
 SQL(FILES_OF_LEASE, "SELECT COALESCE(released_at, 0) FROM leases WHERE id = $1");
 
 enum keeping { KEEP_NOTHING, KEEP_APPLIED, KEEP_UNAPPLIED };
@@ -83,6 +89,56 @@ static bool is_due(const struct runs *runs, const struct owner *owner, enum keep
 		       now - (kept == KEEP_UNAPPLIED ? UNAPPLIED_KEPT_MS : APPLIED_KEPT_MS);
 }
 
+/* ---- trees in places that are gone ---- */
+
+struct place_look {
+	const char *id;
+	bool gone;
+};
+
+static int look_at_place(struct tx *tx, void *arg, struct error *err)
+{
+	struct place_look *look = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int found;
+
+	if (tx_query(tx, &c, &FILES_OF_PLACE, err, B_TEXT(look->id)) < 0)
+		return -1;
+	found = cursor_next(&c, err);
+	look->gone = found == 0 || (found > 0 && str_equal(col_text(&c, 0), "gone"));
+	return found < 0 ? -1 : 0;
+}
+
+static void closedirp(DIR **dir)
+{
+	if (*dir)
+		closedir(*dir);
+}
+
+/* What the engine remembers of trees that it has put into places. */
+static int forget_places(struct runs *runs, struct error *err)
+{
+	int fd =
+		openat(runs->engine->results.root_fd, "places", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_(closedirp) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (!dir) {
+		close_fdp(&fd);
+		return errno == ENOENT ? 0 : error_errno(err, errno, "workspaces/places");
+	}
+	while ((entry = readdir(dir))) {
+		struct place_look look = { .id = entry->d_name };
+
+		if (!id_is_valid(entry->d_name))
+			continue;
+		if (db_read(runs->db, look_at_place, &look, err) < 0 ||
+		    (look.gone && workspace_forget_place(runs->engine, look.id, err) < 0))
+			return -1;
+	}
+	return 0;
+}
+
 int64_t runs_prune_files(struct runs *runs, bool dry_run, struct error *err)
 {
 	_cleanup_strv_ char **ids = NULL;
@@ -90,7 +146,8 @@ int64_t runs_prune_files(struct runs *runs, bool dry_run, struct error *err)
 
 	if (!runs->engine)
 		return 0;
-	if (results_list(&runs->engine->results, &ids, err) < 0)
+	if (results_list(&runs->engine->results, &ids, err) < 0 ||
+	    (!dry_run && forget_places(runs, err) < 0))
 		return -1;
 	for (char **id = ids; id && *id; id++) {
 		struct owner owner = { .id = *id };

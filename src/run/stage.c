@@ -62,7 +62,7 @@ static int prepare_as(struct walk *w, enum workspace_mode mode, struct error *er
 
 	workspace_state_clear(&w->files);
 	if (files_are_shared(w->o->runs, w->run->id, wish.path, &wish.shared, err) < 0 ||
-	    workspace_prepare(engine, &wish, &w->files, err) < 0)
+	    files_prepare(w->o->runs, &wish, &w->files, err) < 0)
 		return -1;
 	if (w->files.mode != MODE_OVERLAY)
 		return 0;

@@ -16,10 +16,10 @@ native() { # NAME JSON
 	berth env add "$1" --driver sandbox --config "$2" >/dev/null
 }
 
-@test "berth run shows a private, minimal view, and says that the directory is empty" {
+@test "berth run shows a private, minimal view, and says so when no files go along" {
 	echo mine >here
-	berth run -- sh -c 'id; ls -la / /etc; ps -ef; cat /proc/self/status; ls' >out 2>err
-	has "$(cat err)" 'in Sandbox, in an empty directory.*--env Local'
+	same "$(berth run -q -- cat here)" mine
+	berth run --no-workspace -- sh -c 'id; ls -la / /etc; ps -ef; cat /proc/self/status; ls' >out
 	has "$(cat out)" '^uid=1000\(agent\)'
 	has "$(cat out)" '^CapBnd:.0000000000000000$'
 	has "$(cat out)" '^Seccomp:.2$'

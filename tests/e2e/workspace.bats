@@ -1,0 +1,203 @@
+# Files go along, work comes home: from the command line, with a person and other runs at the same
+# files, and with servers that die.
+load lib.bash
+
+# Stands in for a project; everything of it is text.
+more_setup() {
+	mkdir -p src
+	printf 'one\ntwo\nthree\n' >README.md
+	echo 'int main(void) { return 0; }' >src/main.c
+	echo old >old.txt
+}
+
+tree() { (cd "$1" && find . -type f ! -path './.berth/*' | sort | xargs sha256sum); }
+
+# A run that waits in its place until `let_go RUN`; $run is its id
+waiting_run() { # FLAGS... -- SHELL-TEXT
+	local flags=()
+	while [ "$1" != -- ]; do
+		flags+=("$1")
+		shift
+	done
+	run=$(berth run --detach "${flags[@]}" -- sh -c "touch /tmp/there; until [ -e /tmp/go ]; do sleep 0.05; done; $2")
+	wait_for 20 has_begun "$run"
+}
+has_begun() { berth exec -q "$(run_field "$1" .leaseId)" -- test -e /tmp/there; }
+let_go() { berth exec -q "$(run_field "$1" .leaseId)" -- touch /tmp/go; }
+ended() { run_field "$1" '.finishedAt // empty'; }
+
+@test "what a command changes comes home when it has ended, and is told" {
+	berth run -- sh -c 'echo four >>README.md; mkdir -p a/b; echo new >a/b/c; rm old.txt; pwd' >out 2>err
+	same "$(cat out)" /workspace
+	has "$(cat err)" '^berth: 1 changed, .*added, 1 deleted$'
+	same "$(cat README.md)" $'one\ntwo\nthree\nfour'
+	same "$(cat a/b/c)" new
+	[ ! -e old.txt ]
+	same "$(berth audit)" "nothing unexplained"
+}
+
+@test "a command stands where its caller stands, and sees no file that rules leave out" {
+	mkdir -p deep/er
+	echo 'secret*' >.gitignore
+	echo '*.big' >.berthignore
+	echo hush >secret.key
+	echo huge >deep/film.big
+	cd deep/er
+	same "$(berth run -q --workspace ../.. -- sh -c 'pwd; cd ../..; find . -type f | sort')" \
+		$'/workspace/deep/er\n./.berthignore\n./.gitignore\n./README.md\n./old.txt\n./src/main.c'
+	same "$(cat ../film.big ../../secret.key)" $'huge\nhush'
+}
+
+@test "acceptance 3: two runs and a person at one directory, and all three sets survive" {
+	mkdir "$T/proj"
+	cp -r README.md src old.txt "$T/proj"
+	cd "$T/proj"
+	waiting_run -- 'echo first >first.txt; sed -i s/one/ONE-BY-FIRST/ README.md; echo f >>src/main.c'
+	first=$run
+	waiting_run -- 'echo second >second.txt; sed -i s/one/ONE-BY-SECOND/ README.md; rm old.txt'
+	second=$run
+	echo person >person.txt
+	echo 'changed by a person' >old.txt
+	sed -i s/two/TWO-BY-PERSON/ README.md
+	let_go "$first"
+	wait_for 20 ended "$first"
+	let_go "$second"
+	wait_for 20 ended "$second"
+	# Each one's own.
+	same "$(cat first.txt second.txt person.txt)" $'first\nsecond\nperson'
+	has "$(cat src/main.c)" '^f$'
+	# What all of them changed: the person's stays, the others' are beside it.
+	has "$(cat README.md)" TWO-BY-PERSON
+	fails grep -q BY-FIRST README.md
+	has "$(cat "README.md.berth-${first: -8}")" ONE-BY-FIRST
+	has "$(cat "README.md.berth-${second: -8}")" ONE-BY-SECOND
+	# A deletion yields to a change.
+	same "$(cat old.txt)" 'changed by a person'
+	same "$(run_field "$first" .workspace.counts.conflicts)" 1
+	berth diff --stat "$second" >stat
+	has "$(cat stat)" 'conflict +README.md'
+	has "$(cat stat)" 'kept_host +old.txt'
+	same "$(run_field "$second" .status)" succeeded
+}
+
+@test "kept instead of merged: looked at, tried, merged later, once" {
+	run=$(berth run --no-collect --json -- sh -c 'echo two-and-a-half >>README.md; rm old.txt' 2>/dev/null | tail -1 | jq -r .id)
+	before=$(tree .)
+	same "$(run_field "$run" .workspace.phase)" fetched
+	berth diff "$run" >diff
+	has "$(cat diff)" '^\+two-and-a-half$'
+	has "$(cat diff)" '^-old$'
+	rm diff
+	berth collect --dry-run "$run" >dry
+	has "$(cat dry)" 'README.md'
+	rm dry
+	same "$(tree .)" "$before"
+	berth collect -q "$run"
+	same "$(tail -1 README.md)" two-and-a-half
+	[ ! -e old.txt ]
+	berth collect -q "$run"
+	same "$(run_field "$run" .workspace.phase)" applied
+	berth drop "$run"
+	exits 1 berth diff "$run" 2>err
+	has "$(cat err)" 'nothing of this run'
+	same "$(tail -1 README.md)" two-and-a-half
+}
+
+@test "a dry run says what would go along and runs nothing" {
+	has "$(berth run --dry-run -- touch ran)" "would bring 3 files, .* of $PWD \(mode "
+	same "$(berth run --dry-run --json -- touch ran | jq .files)" 3
+	has "$(berth run --dry-run --no-workspace -- touch ran)" 'no files would go along'
+	[ ! -e ran ]
+	same "$(berth runs --json | jq '.items | length')" 0
+}
+
+@test "work comes home from commands that fail, time out or are cancelled" {
+	exits 3 berth run -q -- sh -c 'echo failed >>README.md; exit 3'
+	exits 124 berth run -q --timeout 1s -- sh -c 'echo timed-out >>README.md; sleep 60'
+	same "$(tail -2 README.md)" $'failed\ntimed-out'
+	waiting_run -- 'true'
+	berth exec -q "$(run_field "$run" .leaseId)" -- sh -c 'echo cancelled >>/workspace/README.md'
+	berth cancel -q "$run"
+	wait_for 20 ended "$run"
+	same "$(run_field "$run" .status)" cancelled
+	same "$(tail -1 README.md)" cancelled
+}
+
+@test "the whole file system and a home directory do not go along by accident" {
+	cd "$HOME"
+	exits 125 berth run -- true 2>err </dev/null
+	has "$(cat err)" 'your home directory.*--allow-large'
+	echo mine >mine
+	same "$(berth run -q --allow-large -- cat mine)" mine
+	same "$(berth run -q --no-workspace -- ls)" ""
+	cd /
+	exits 125 berth run -- true 2>"$T/err" </dev/null
+	has "$(cat "$T/err")" 'the whole file system'
+}
+
+@test "a workspace that cannot be written keeps its results, and says why" {
+	need_root "mounts"
+	mkdir "$T/small"
+	mount -t tmpfs -o size=1m tmpfs "$T/small"
+	echo here >"$T/small/file"
+	mount -o remount,ro "$T/small"
+	cd "$T/small"
+	berth run -- sh -c 'echo there >file' 2>"$T/err"
+	run=$(berth runs --json | jq -r '.items[0].id')
+	has "$(cat "$T/err")" "berth collect $run"
+	same "$(run_field "$run" .status)" succeeded
+	run_field "$run" .workspace.error.message
+	mount -o remount,rw "$T/small"
+	berth collect -q "$run"
+	same "$(cat file)" there
+	same "$(run_field "$run" '.workspace.error == null')" true
+}
+
+@test "a server killed while a command runs: the next one brings its work home" {
+	serve
+	waiting_run -- 'echo survived >>README.md'
+	end "$server" KILL
+	serve
+	let_go "$run"
+	wait_for 20 ended "$run"
+	same "$(run_field "$run" .status)" succeeded
+	same "$(tail -1 README.md)" survived
+}
+
+# Wherever it dies on the way home: the run is not over before its work is.
+@test "a server killed while it collects: the next one finishes, and nothing is done twice" {
+	for point in $(berth faults --points | grep -E '^(workspace\.(fetch|apply)|db\.run\.files)' | head -40); do
+		printf 'one\ntwo\n' >README.md
+		rm -f added
+		BERTH_FAULT=$point:kill serve
+		run=$(berth run --detach -- sh -c 'echo once >>README.md; echo add >added')
+		wait_for 20 died_or_ended
+		alive "$server" || serve
+		wait_for 30 ended "$run"
+		end "$server" KILL
+		same "$(cat README.md)" $'one\ntwo\nonce' || { echo "killed at $point" >&2; return 1; }
+		same "$(cat added)" add
+		same "$(ls)" $'README.md\nadded\nold.txt\nsrc'
+	done
+}
+died_or_ended() { gone "$server" || ended "$run"; }
+
+@test "changed on one side only, deleted on the other: nobody's change is lost" {
+	waiting_run -- 'rm src/main.c; echo changed >>old.txt'
+	echo 'by a person' >>src/main.c
+	rm old.txt
+	let_go "$run"
+	wait_for 20 ended "$run"
+	has "$(cat src/main.c)" 'by a person'
+	same "$(cat "old.txt.berth-${run: -8}")" $'old\nchanged'
+}
+
+@test "a copy goes where there is no layer, also into a place that is used again" {
+	serve --allow-fake
+	berth env add box --provider fake --image x --reuse >/dev/null
+	berth run -q --env box -- sh -c 'echo 1 >>README.md'
+	echo 'between the runs' >note
+	same "$(berth run -q --env box -- sh -c 'cat note; rm note; tail -1 README.md')" $'between the runs\n1'
+	[ ! -e note ]
+	same "$(run_field "$(berth runs --json | jq -r '.items[0].id')" .workspace.mode)" copy
+}
