@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include "base/fd.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "workspace/git_cli.h"
 #include "workspace/git_quarantine.h"
@@ -38,16 +39,21 @@ static int delete_refs(const struct git_repo *repo, const struct buf *list, stru
 	return list->len ? git_run(&call, NULL, NULL, NULL, err) : 0;
 }
 
-static int remove_run_dir(const struct git_repo *repo, const char *run_id, struct error *err)
+static int remove_rest(const struct git_repo *repo, const char *run_id, struct error *err)
 {
 	_cleanup_quarantine_ struct git_quarantine q = { 0 };
 	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+	_cleanup_free_ char *made = NULL;
 
 	/* Opening it anew is what removes a lock that a crash left. */
 	if (git_quarantine_open(repo, run_id, false, &q, err) < 0 ||
-	    owner_enter(repo, &as, err) < 0)
+	    git_quarantine_remove(&q, err) < 0 || owner_enter(repo, &as, err) < 0)
 		return -1;
-	return dir_remove_tree(AT_FDCWD, q.run_dir, err);
+	made = path_join(q.run_dir, GIT_INDEX_MADE);
+	if (unlink(made) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "remove %s", made);
+	rmdir(q.run_dir); /* what else is in it belongs to the run's worktree */
+	return 0;
 }
 
 int git_forget(const char *path, const char *run_id, struct error *err)
@@ -67,5 +73,5 @@ int git_forget(const char *path, const char *run_id, struct error *err)
 		return 0;
 	if (list_kept(&repo, run_id, &list, err) < 0 || delete_refs(&repo, &list, err) < 0)
 		return -1;
-	return remove_run_dir(&repo, run_id, err);
+	return remove_rest(&repo, run_id, err);
 }

@@ -13,6 +13,9 @@
 #include "base/id.h"
 #include "workspace/git_about.h"
 
+#define GIT_INDEX_MADE                                                                             \
+	"git-index" /* beside it, until the run is dropped: hash of the index we made */
+
 struct git_quarantine {
 	const struct git_repo *repo; /* borrowed */
 	bool sha256;

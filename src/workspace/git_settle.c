@@ -14,7 +14,6 @@
 #include "workspace/git_cli.h"
 #include "workspace/git_place.h"
 
-#define MADE "git-index" /* hash of the index we made */
 #define MESSAGE_MAX 65536
 
 struct settling {
@@ -148,7 +147,7 @@ static int look_at_index(struct settling *s, bool *as_staged, bool *ours, struct
 	bool there;
 
 	if (git_file_hash(s->q.repo, "index", GIT_INDEX_MAX, now, err) < 0 ||
-	    git_read_file(s->q.repo, s->q.run_dir, MADE, 64, &made, &there, err) < 0)
+	    git_read_file(s->q.repo, s->q.run_dir, GIT_INDEX_MADE, 64, &made, &there, err) < 0)
 		return -1;
 	*as_staged = streq(now, staged ? staged : "");
 	*ours = there && now[0] && streq(now, buf_str(&made));
@@ -175,7 +174,7 @@ static int make_index(struct settling *s, const char *file, bool *same, struct e
 	if (!there)
 		return error_set(err, ERR_UNPROCESSABLE, "git made no index");
 	sha256_hex(buf_str(&text), text.len, hash);
-	return git_quarantine_write(&s->q, s->q.run_dir, MADE, hash, strlen(hash), err);
+	return git_quarantine_write(&s->q, s->q.run_dir, GIT_INDEX_MADE, hash, strlen(hash), err);
 }
 
 static int swap_index(struct settling *s, const char *file, struct error *err)

@@ -533,5 +533,8 @@ int git_worktree_remove(const char *path, const char *run_id, const char *where,
 	    drop_branch(&w, err) < 0)
 		return -1;
 	mark = path_join(w.run_dir, MARK);
-	return remove_tree(&w, mark, err);
+	if (remove_tree(&w, mark, err) < 0)
+		return -1;
+	rmdir(w.run_dir); /* unless results are kept in it */
+	return 0;
 }

@@ -122,7 +122,9 @@ static void a_branch_without_commits_goes_too(void **state)
 		  "git branch --format='%(refname:short)'; ls .git/worktrees 2>/dev/null || true",
 		  "main");
 	assert_ok(f, add(f));
+	assert_ok(f, git_forget(f->host, RUN_ID, &f->err));
 	assert_ok(f, drop(f, true));
+	assert_sh(f->base, "ls tree 2>/dev/null || ls -A host/.git/berth", "");
 }
 
 static void no_filter_or_hook_runs_for_it(void **state)
