@@ -101,9 +101,10 @@ int git_forget(const char *path, const char *run_id, struct error *err);
 
 /*
  * Mode worktree: a worktree of the repository at `path` on a new branch berth/<run>, in the
- * directory `where` (which is made; its parent must be reachable for the repository's owner), with
- * the index and the files of the checkout as they are: staged and unstaged changes and untracked
- * files that are not ignored. Nothing is stashed, nothing in the checkout changes. Idempotent.
+ * directory `where` (which is made, as is what it is in; reachable for the repository's owner),
+ * with the index and the files of the checkout as they are: staged and unstaged changes and
+ * untracked files that are not ignored. Nothing is stashed, nothing in the checkout changes.
+ * Idempotent.
  */
 int git_worktree_add(const char *path, const char *run_id, const char *where, int cancel_fd,
 		     struct error *err);

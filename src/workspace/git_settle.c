@@ -118,6 +118,26 @@ static bool head_is_settled(const struct settling *s)
 	return streq(s->host.oid, s->place.head) && streq(s->host.ref, s->place.head_ref);
 }
 
+/*
+ * In a worktree of the run's own its branch is refs/heads/berth/<run>. With refs/berth/<run> beside
+ * it, "berth/<run>" would mean two things to git; the branch, which nobody else moves, is enough.
+ */
+static int drop_twin(struct settling *s, struct error *err)
+{
+	_cleanup_free_ char *kept = xasprintf("refs/berth/%s", s->run_id);
+	_cleanup_free_ char *branch = xasprintf("refs/heads/berth/%s", s->run_id);
+	struct git_call call = {
+		.repo = s->q.repo,
+		.args = GIT_ARGS("update-ref", "-d", kept),
+		.writes = true,
+	};
+
+	if (!streq(branch, s->place.head_ref) || !json_bool(s->report, "moved", false))
+		return 0;
+	json_put_str(s->report, "ref", branch);
+	return git_run(&call, NULL, NULL, NULL, err);
+}
+
 static int settle_branch(struct settling *s, struct error *err)
 {
 	const char *staged = json_str(s->about, "head");
@@ -323,7 +343,7 @@ static int settle_state(struct settling *s, const char *name, struct error *err)
 
 static int settle_all(struct settling *s, struct error *err)
 {
-	if (settle_branch(s, err) < 0 || settle_index(s, err) < 0)
+	if (settle_branch(s, err) < 0 || drop_twin(s, err) < 0 || settle_index(s, err) < 0)
 		return -1;
 	/* What is under way belongs to HEAD and index. */
 	if (!head_is_settled(s) || str_equal(json_str(s->report, "index"), "left"))

@@ -69,24 +69,48 @@ static int find_admin(struct worktree *w, struct error *err)
 	return 0;
 }
 
-/* The parent's real path: git writes it so. */
-static int canonical_where(const char *where, char **out, struct error *err)
+/*
+ * The directory above, made at need. In a workspace it is .berth, which tells git itself that it is
+ * to be ignored.
+ */
+static int make_parent(const struct git_repo *repo, const char *parent, struct error *err)
+{
+	_cleanup_quarantine_ struct git_quarantine q = { .repo = repo };
+	_cleanup_buf_ struct buf text = { 0 };
+	_cleanup_close_ int fd = -1;
+	bool there;
+
+	if (git_open_dir(repo, parent, true, &fd, err) < 0)
+		return -1;
+	if (!str_ends(parent, "/.berth"))
+		return 0;
+	if (git_read_file(repo, parent, ".gitignore", 4096, &text, &there, err) < 0)
+		return -1;
+	return there ? 0 : git_quarantine_write(&q, parent, ".gitignore", "*\n", 2, err);
+}
+
+/* With the parent's real path: git writes it so. NULL when the parent is not there. */
+static int canonical_where(const struct git_repo *repo, const char *where, bool make, char **out,
+			   struct error *err)
 {
 	const char *name = strrchr(where, '/');
 	_cleanup_free_ char *parent =
 		name ? xstrndup(where, (size_t)MAX_OF(name - where, 1)) : NULL;
-	_cleanup_free_ char *real = parent ? realpath(parent, NULL) : NULL;
+	_cleanup_free_ char *real = NULL;
 
-	if (!name || !path_is_segment(name + 1))
+	*out = NULL;
+	if (!parent || !path_is_segment(name + 1))
 		return error_set(err, ERR_BAD_PATH, "%s is no path for a worktree", where);
-	if (!real)
-		return error_errno(err, errno, "%s", where);
-	*out = path_join(real, name + 1);
-	return 0;
+	if (make && make_parent(repo, parent, err) < 0)
+		return -1;
+	real = realpath(parent, NULL);
+	if (real)
+		*out = path_join(real, name + 1);
+	return real || errno == ENOENT ? 0 : error_errno(err, errno, "%s", where);
 }
 
-static int open_worktree(const char *path, const char *run_id, const char *where, int cancel_fd,
-			 struct worktree *w, struct error *err)
+static int open_worktree(const char *path, const char *run_id, const char *where, bool make,
+			 int cancel_fd, struct worktree *w, struct error *err)
 {
 	*w = (struct worktree){ .host_fd = -1, .run_id = run_id };
 	if (!id_is_valid(run_id))
@@ -94,12 +118,15 @@ static int open_worktree(const char *path, const char *run_id, const char *where
 	w->host_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (w->host_fd < 0)
 		return error_errno(err, errno, "%s", path);
-	if (git_repo_find(w->host_fd, path, cancel_fd, &w->host, err) < 0 ||
-	    canonical_where(where, &w->where, err) < 0)
+	if (git_repo_find(w->host_fd, path, cancel_fd, &w->host, err) < 0)
 		return -1;
 	if (w->host.kind == GIT_NONE)
 		return error_set(err, ERR_UNPROCESSABLE,
 				 "%s is no git repository; mode worktree needs one", path);
+	if (canonical_where(&w->host, where, make, &w->where, err) < 0)
+		return -1;
+	if (!w->where)
+		return 0;
 	w->branch = xasprintf("berth/%s", run_id);
 	w->run_dir = xasprintf("%s/berth/%s", w->host.common_dir, run_id);
 	return find_admin(w, err);
@@ -327,7 +354,7 @@ static int copy_paths(const struct worktree *w, const struct git_repo *made, str
 		const char *path = list.data + at;
 
 		/* Conflicts are listed thrice; a repository inside that nobody added ends in /. */
-		if (streq(path, last) || str_ends(path, "/"))
+		if (streq(path, last) || str_ends(path, "/") || str_starts(path, ".berth/"))
 			continue;
 		last = path;
 		if (latch_is_set(w->host.cancel_fd))
@@ -405,7 +432,7 @@ int git_worktree_add(const char *path, const char *run_id, const char *where, in
 	_cleanup_(worktree_clear) struct worktree w = { .host_fd = -1 };
 	bool ready;
 
-	if (open_worktree(path, run_id, where, cancel_fd, &w, err) < 0 ||
+	if (open_worktree(path, run_id, where, true, cancel_fd, &w, err) < 0 ||
 	    is_ready(&w, &ready, err) < 0)
 		return -1;
 	if (ready)
@@ -515,7 +542,11 @@ int git_worktree_remove(const char *path, const char *run_id, const char *where,
 	_cleanup_free_ char *mark = NULL;
 	bool ours, dirty = false;
 
-	if (open_worktree(path, run_id, where, -1, &w, err) < 0 || read_mark(&w, &ours, err) < 0)
+	if (open_worktree(path, run_id, where, false, -1, &w, err) < 0)
+		return -1;
+	if (!w.where)
+		return 0;
+	if (read_mark(&w, &ours, err) < 0)
 		return -1;
 
 	_cleanup_close_ int fd = open(w.where, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -162,6 +162,56 @@ static void a_merge_under_way_goes_along(void **state)
 	assert_sh(f->host, "git status --porcelain", "UU a");
 }
 
+/* Where the engine puts it: in the repository's own directory, or in a linked worktree. */
+static void it_may_lie_in_the_repository(void **state)
+{
+	struct git_fixture *f = *state;
+	_cleanup_free_ char *inner = path_join(f->host, ".git/berth/worktree-" RUN_ID);
+
+	dirty_host(f);
+	assert_ok(f, git_worktree_add(f->host, RUN_ID, inner, -1, &f->err));
+	assert_sh(inner,
+		  "diff <(git status --porcelain) <(git -C ../../.. status --porcelain); "
+		  "git add -A; git commit -qm work; git log -1 --format=%s",
+		  "work");
+	assert_ok(f, git_worktree_remove(f->host, RUN_ID, inner, false, &f->err));
+	SH(f->host, "git branch -q -D berth/" RUN_ID "; git worktree add -q -b linked ../linked");
+
+	_cleanup_free_ char *linked = path_join(f->base, "linked");
+	_cleanup_free_ char *outer = path_join(linked, ".berth/worktree-" RUN_ID);
+
+	SH(linked, "echo n >n");
+	assert_ok(f, git_worktree_add(linked, RUN_ID, outer, -1, &f->err));
+	assert_sh(outer, "git status --porcelain; ls -A", "?? n\n.git\n.gitignore\na\nb\nd\nn");
+	assert_sh(linked, "git status --porcelain", "?? n");
+	assert_ok(f, git_worktree_remove(linked, RUN_ID, outer, true, &f->err));
+	SH(linked, "rm -r .berth");
+	assert_ok(f, git_worktree_remove(linked, RUN_ID, outer, true, &f->err));
+}
+
+static void a_run_in_a_worktree_comes_home_on_its_branch(void **state)
+{
+	struct git_fixture *f = *state;
+	_cleanup_free_ char *main_path = path_join(f->base, "main");
+
+	dirty_host(f);
+	SH(f->base, "mv host main");
+	assert_ok(f, git_worktree_add(main_path, RUN_ID, f->host, -1, &f->err));
+	_cleanup_free_ char *before = sh(main_path, "git status --porcelain; sha256sum .git/index");
+
+	stage(f);
+	SH(f->place, "git add -A; git commit -qm work; echo more >>a");
+	come_home(f);
+	assert_moved(f, true);
+	assert_report(f, "ref", "refs/heads/berth/" RUN_ID);
+	import(f);
+	settle(f);
+	assert_same_status(f);
+	assert_sh(main_path, "git log -1 --format=%s berth/" RUN_ID "; git log -1 --format=%s",
+		  "work\none");
+	assert_sh(main_path, "git status --porcelain; sha256sum .git/index", before);
+}
+
 static void it_belongs_to_the_repositorys_owner(void **state)
 {
 	struct git_fixture *f = *state;
@@ -184,6 +234,8 @@ int main(void)
 		GIT_TEST(a_branch_without_commits_goes_too),
 		GIT_TEST(no_filter_or_hook_runs_for_it),
 		GIT_TEST(a_merge_under_way_goes_along),
+		GIT_TEST(it_may_lie_in_the_repository),
+		GIT_TEST(a_run_in_a_worktree_comes_home_on_its_branch),
 		GIT_TEST(it_belongs_to_the_repositorys_owner),
 	};
 
