@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,11 +23,17 @@ void native_start_keeping(struct keeper *keeper, uint32_t uid_base)
 	uint8_t digest[SHA256_SIZE];
 	char tag[9];
 	const char *slash = strrchr(keeper->dir, '/');
+	char real[PATH_MAX];
 
-	/* All of the data directory, of which the keeper's own is one part. */
+	/* All of the data directory, of which the keeper's own is one part; as other paths, real.
+	 */
 	keeper->policy.secret = slash && slash != keeper->dir
 					? xstrndup(keeper->dir, (size_t)(slash - keeper->dir))
 					: xstrdup(keeper->dir);
+	if (realpath(keeper->policy.secret, real)) {
+		free((char *)(uintptr_t)keeper->policy.secret);
+		keeper->policy.secret = xstrdup(real);
+	}
 	sha256_once(keeper->dir, strlen(keeper->dir), digest);
 	hex_encode(tag, digest, 4);
 	limit_bases_find(&keeper->limits, tag, keeper->cgroup);

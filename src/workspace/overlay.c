@@ -449,20 +449,24 @@ static int visit_other(struct fetch *f, const char *name, size_t len, const stru
 	return r < 0 ? -1 : pass_within(f, len, true, err);
 }
 
+static bool is_host_dir(const struct fetch *f)
+{
+	_cleanup_close_ int fd = path_open_dir(f->layer.host_fd, f->path);
+
+	return fd >= 0;
+}
+
 static int visit_git(struct fetch *f, const struct level *in, const char *name, size_t len,
 		     const struct stat *st, struct error *err)
 {
 	bool comes = git_path_comes_back(f->path, len);
 
-	if (is_whiteout(f, name, st)) {
-		if (comes && layer_git_gone(&f->layer, f->path, err) < 0)
-			return -1;
-		return layer_git_all_gone(&f->layer, f->path, err);
-	}
+	if (is_whiteout(f, name, st))
+		return layer_git_gone(&f->layer, f->path, err);
 	if (S_ISDIR(st->st_mode)) {
-		/* Before the files that are in it again. */
-		if ((in->opaque || is_opaque(f, name)) &&
-		    layer_git_all_gone(&f->layer, f->path, err) < 0)
+		/* Before the files that are in it again; a file of that name has no room. */
+		if ((in->opaque || is_opaque(f, name)) && is_host_dir(f) &&
+		    layer_git_gone(&f->layer, f->path, err) < 0)
 			return -1;
 		return visit_dir(f, in, name, len, st, false, err);
 	}
@@ -471,7 +475,7 @@ static int visit_git(struct fetch *f, const struct level *in, const char *name, 
 	if (S_ISREG(st->st_mode) && !is_redirect(f, name))
 		return layer_git_file(&f->layer, f->dir_fd, name, st, f->path, err);
 	layer_refuse(&f->layer, f->path, "it is no file");
-	return len == 4 ? layer_git_gone(&f->layer, f->path, err) : 0;
+	return len == strlen(".git") ? layer_git_gone(&f->layer, f->path, err) : 0;
 }
 
 static int visit_work(struct fetch *f, const struct level *in, const char *name, size_t len,

@@ -283,10 +283,14 @@ int layer_git_file(struct layer *l, int dir_fd, const char *name, const struct s
 	return read_whole(l, from, st->st_size, into_file, &to, err);
 }
 
-int layer_git_gone(struct layer *l, const char *path, struct error *err)
+static int one_gone(struct layer *l, const char *path, struct error *err)
 {
-	int fd = create_git_file(l, path, err);
+	int fd;
 
+	/* Objects are never missed: the host has them. */
+	if (!git_path_comes_back(path, strlen(path)) || str_starts(path, ".git/objects/"))
+		return 0;
+	fd = create_git_file(l, path, err);
 	if (fd < 0)
 		return -1;
 	close(fd);
@@ -309,14 +313,15 @@ static int go(void *arg, const struct tree_entry *entry, int dir_fd, const char 
 	if (entry->type == TREE_DIR)
 		return 0;
 	path = xasprintf("%s/%s", g->below, entry->path);
-	return git_path_comes_back(path, strlen(path)) ? layer_git_gone(g->layer, path, err) : 0;
+	return one_gone(g->layer, path, err);
 }
 
-int layer_git_all_gone(struct layer *l, const char *path, struct error *err)
+int layer_git_gone(struct layer *l, const char *path, struct error *err)
 {
-	_cleanup_close_ int fd = path_open_dir(l->host_fd, path);
+	/* Of a repository that is gone as a whole that alone is told. */
+	_cleanup_close_ int fd = streq(path, ".git") ? -1 : path_open_dir(l->host_fd, path);
 	const struct tree_walk_options all = { 0 };
 	struct going going = { l, path };
 
-	return fd < 0 ? 0 : tree_walk(fd, &all, go, &going, err);
+	return fd < 0 ? one_gone(l, path, err) : tree_walk(fd, &all, go, &going, err);
 }

@@ -27,7 +27,5 @@ int layer_file(struct layer *l, int dir_fd, const char *name, const struct stat 
 int layer_git_begin(struct layer *l, struct error *err);
 int layer_git_file(struct layer *l, int dir_fd, const char *name, const struct stat *st,
 		   const char *path, struct error *err);
-/* The same, of a file that is gone: an empty one. */
+/* The same, of what is gone: an empty file, for each file if it was a directory of the host. */
 int layer_git_gone(struct layer *l, const char *path, struct error *err);
-/* Everything beneath the host's directory `path` that is no directory. */
-int layer_git_all_gone(struct layer *l, const char *path, struct error *err);
