@@ -496,6 +496,30 @@ static void a_split_index_comes_home(void **state)
 	assert_same_status(f);
 }
 
+/* As through an overlay: the place has the repository itself, loose refs and all. */
+static void a_place_that_saw_the_repository_itself_comes_home(void **state)
+{
+	struct git_fixture *f = *state;
+	_cleanup_close_ int root = root_of(f->host);
+	enum git_kind kind;
+
+	one_commit(f);
+	SH(f->host, "git branch side; git branch gone; git tag v1");
+	assert_ok(f, git_inspect(root, f->host, -1, &kind, &f->about, &f->err));
+	SH(f->base, "rm -rf place; cp -a host place; mkdir staged; cp -a place/.git staged");
+	SH(f->place,
+	   "echo 2 >>a; git commit -qam two; git branch -q -D gone; git checkout -q side; "
+	   "echo 3 >>b; git commit -qam three; git checkout -q main; git pack-refs --all");
+	assert_sh(f->place, "ls .git/refs/heads", "");
+	come_home(f);
+	assert_moved(f, true);
+	assert_same_status(f);
+	assert_sh(f->host,
+		  "git log -1 --format=%s refs/berth-branches/" RUN_ID "/side; "
+		  "git log -1 --format=%s side; git log -1 --format=%s gone",
+		  "three\none\none");
+}
+
 static void new_files_in_git_belong_to_the_repositorys_owner(void **state)
 {
 	struct git_fixture *f = *state;
@@ -546,6 +570,7 @@ int main(void)
 		GIT_TEST(WS_69_runs_come_home_at_the_same_time),
 		GIT_TEST(flags_that_hide_files_stay_the_hosts),
 		GIT_TEST(a_split_index_comes_home),
+		GIT_TEST(a_place_that_saw_the_repository_itself_comes_home),
 		GIT_TEST(new_files_in_git_belong_to_the_repositorys_owner),
 	};
 
