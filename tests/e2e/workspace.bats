@@ -166,7 +166,8 @@ ended() { run_field "$1" '.finishedAt // empty'; }
 
 # Wherever it dies on the way home: the run is not over before its work is.
 @test "a server killed while it collects: the next one finishes, and nothing is done twice" {
-	for point in $(berth faults --points | grep -E '^(workspace\.(fetch|apply)|db\.run\.files)' | head -40); do
+	# Every other point: tests/fault/kill_loop.py.
+	for point in workspace.fetch.looked workspace.apply.swap workspace.apply.done db.run.files.after@2; do
 		printf 'one\ntwo\n' >README.md
 		rm -f added
 		BERTH_FAULT=$point:kill serve
@@ -183,7 +184,7 @@ ended() { run_field "$1" '.finishedAt // empty'; }
 died_or_ended() { gone "$server" || ended "$run"; }
 
 @test "changed on one side only, deleted on the other: nobody's change is lost" {
-	waiting_run -- 'rm src/main.c; echo changed >>old.txt'
+	waiting_run --mode copy -- 'rm src/main.c; echo changed >>old.txt'
 	echo 'by a person' >>src/main.c
 	rm old.txt
 	let_go "$run"
