@@ -202,3 +202,52 @@ died_or_ended() { gone "$server" || ended "$run"; }
 	[ ! -e note ]
 	same "$(run_field "$(berth runs --json | jq -r '.items[0].id')" .workspace.mode)" copy
 }
+
+# The place is kept for it, whatever the sweep and a restart think.
+@test "work that cannot be fetched stays in its place until somebody collects it" {
+	BERTH_FAULT=workspace.fetch.before@1:error serve --sweep-every 100ms
+	exits 3 berth run -- sh -c 'echo late >>README.md; exit 3' 2>err
+	run=$(berth runs --json | jq -r '.items[0].id')
+	has "$(cat err)" "could not be fetched.*berth collect $run"
+	lease=$(run_field "$run" .leaseId)
+	same "$(run_field "$run" .status)" failed
+	run_field "$run" .workspace.placeKeptUntil
+	same "$(berth lease show "$lease" --json | jq -r .status)" active
+	end "$server" KILL
+	# What was in the way is not any more: the next server does it by itself.
+	serve --sweep-every 100ms
+	wait_for 20 home "$run"
+	same "$(tail -1 README.md)" late
+	wait_for 20 released "$lease"
+	same "$(berth audit)" "nothing unexplained"
+}
+home() { same "$(run_field "$1" .workspace.phase)" applied; }
+released() { [ "$(berth lease show "$1" --json | jq -r .status)" != active ]; }
+
+@test "a relay that is killed does not take the work under a layer with it" {
+	serve
+	waiting_run -- true
+	same "$(run_field "$run" .workspace.mode)" overlay
+	berth exec -q "$(run_field "$run" .leaseId)" -- sh -c 'echo saved >>/workspace/README.md'
+	relays | while read -r pid _; do kill -KILL "$pid"; done
+	wait_for 20 ended "$run"
+	same "$(run_field "$run" .errorCode)" lease_lost
+	same "$(tail -1 README.md)" saved
+}
+
+@test "server and relay killed: what the first try did is home before the second begins" {
+	serve
+	run=$(berth run --detach -- sh -c 'echo try >>README.md; touch /tmp/there; wc -l <README.md; sleep 600')
+	wait_for 20 has_begun "$run"
+	end "$server" KILL
+	relays | while read -r pid _; do kill -KILL "$pid"; done
+	serve
+	wait_for 20 ended "$run"
+	same "$(run_field "$run" .errorCode)" process_lost
+	retry=$(berth runs --json | jq -er --arg id "$run" '.items[] | select(.retryOfRunId == $id).id')
+	wait_for 20 has_begun "$retry"
+	same "$(berth logs "$retry")" 5
+	berth cancel -q "$retry"
+	wait_for 20 ended "$retry"
+	same "$(grep -c try README.md)" 2
+}
