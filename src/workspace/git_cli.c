@@ -344,7 +344,6 @@ static int judge(const struct git_call *call, int wait_status, const struct buf 
 int git_run(const struct git_call *call, struct buf *out, int *status, char why[GIT_WHY_SIZE],
 	    struct error *err)
 {
-	int64_t deadline = mono_ms() + (call->timeout_ms ? call->timeout_ms : GIT_TIMEOUT_MS);
 	_cleanup_(child_close) struct child child = { -1, -1, -1, -1 };
 	_cleanup_buf_ struct buf said = { 0 };
 
@@ -352,8 +351,12 @@ int git_run(const struct git_call *call, struct buf *out, int *status, char why[
 		why[0] = '\0';
 	if (latch_is_set(call->repo->cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled before git %s", call->args[0]);
-	if (gate_enter(call, deadline, err) < 0)
+	/* Waiting for one's turn is not working: it has a bound of its own. */
+	if (gate_enter(call, mono_ms() + GIT_LONG_TIMEOUT_MS, err) < 0)
 		return -1;
+
+	int64_t deadline = mono_ms() + (call->timeout_ms ? call->timeout_ms : GIT_TIMEOUT_MS);
+
 	if (start_git(call, &child, err) < 0) {
 		gate_leave();
 		return -1;

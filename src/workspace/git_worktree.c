@@ -1,8 +1,7 @@
 /*
  * Mode worktree. What is made can be told from what was there: a mark with the path is written
- * before anything else, and a file `berth-ready` in the worktree's own git directory after
- * everything else. With the mark and without the file, whatever is at the path is a broken try of
- * ours that nobody has used yet.
+ * before anything else, and a second one when everything is done. With the first and without the
+ * second, whatever is at the path is a broken try of ours that nobody has used yet.
  *
  * Files are copied from the checkout, not checked out: so they are what they are there, changed or
  * not, and no filter runs.
@@ -21,7 +20,7 @@
 #include "workspace/git_index.h"
 
 #define MARK "worktree"
-#define READY "berth-ready"
+#define READY "worktree-ready"
 #define PATHS_MAX (1U << 29)
 
 struct worktree {
@@ -149,16 +148,20 @@ static int write_mark(const struct worktree *w, struct error *err)
 	return git_quarantine_write(&q, w->run_dir, MARK, w->where, strlen(w->where), err);
 }
 
-static int is_ready(const struct worktree *w, bool *ready, struct error *err)
+/* It was made once; whether it is still whole is another question. */
+static int was_ready(const struct worktree *w, bool *ready, struct error *err)
 {
 	_cleanup_buf_ struct buf text = { 0 };
+
+	return git_read_file(&w->host, w->run_dir, READY, 8192, &text, ready, err);
+}
+
+static bool is_whole(const struct worktree *w)
+{
 	_cleanup_free_ char *git = path_join(w->where, ".git");
 	struct stat st;
 
-	*ready = false;
-	if (!w->admin || lstat(git, &st) < 0)
-		return 0;
-	return git_read_file(&w->host, w->admin, READY, 8192, &text, ready, err);
+	return w->admin && lstat(git, &st) == 0;
 }
 
 static int remove_tree(const struct worktree *w, const char *path, struct error *err)
@@ -199,6 +202,38 @@ static int delete_branch(const struct worktree *w, const char *value, struct err
 	return git_run(&call, NULL, NULL, NULL, err);
 }
 
+/* Commits of the branch that only the branch has. */
+static int has_commits(const struct worktree *w, const char *value, bool *yes, struct error *err)
+{
+	_cleanup_free_ char *branch = xasprintf("--exclude=refs/heads/%s", w->branch);
+	_cleanup_free_ char *kept = xasprintf("--exclude=refs/berth/%s", w->run_id);
+	_cleanup_buf_ struct buf answer = { 0 };
+	struct git_call call = {
+		.repo = &w->host,
+		.args = GIT_ARGS("rev-list", "-1", value, "--not", branch, kept, "--all"),
+	};
+
+	if (git_run(&call, &answer, NULL, NULL, err) < 0)
+		return -1;
+	*yes = answer.len > 0;
+	return 0;
+}
+
+/* Goes unless it has commits that would be lost with it. */
+static int drop_branch(const struct worktree *w, bool *stays, struct error *err)
+{
+	_cleanup_buf_ struct buf value = { 0 };
+
+	*stays = false;
+	if (branch_value(w, &value, err) < 0)
+		return -1;
+	if (!value.len)
+		return 0;
+	if (has_commits(w, value.data, stays, err) < 0)
+		return -1;
+	return *stays ? 0 : delete_branch(w, value.data, err);
+}
+
 static bool is_free(const char *path)
 {
 	struct stat st;
@@ -207,27 +242,31 @@ static bool is_free(const char *path)
 	return lstat(path, &st) < 0 || (S_ISDIR(st.st_mode) && rmdir(path) == 0);
 }
 
-/* A broken try of ours goes; anything of somebody else's is refused. */
-static int clear_the_way(struct worktree *w, struct error *err)
+static int refuse_branch(const struct worktree *w, struct error *err)
+{
+	return error_set(err, ERR_CONFLICT, "there is a branch %s already", w->branch);
+}
+
+/* A broken try of ours goes; anything that somebody may have worked in is refused. */
+static int clear_the_way(struct worktree *w, bool ready, struct error *err)
 {
 	_cleanup_buf_ struct buf value = { 0 };
-	bool ours;
+	bool ours, stays;
 
 	if (read_mark(w, &ours, err) < 0 || branch_value(w, &value, err) < 0)
 		return -1;
-	if (ours) {
-		if (remove_tree(w, w->where, err) < 0 || remove_tree(w, w->admin, err) < 0)
-			return -1;
-		return value.len ? delete_branch(w, value.data, err) : 0;
-	}
+	if (ours && !ready && remove_tree(w, w->where, err) < 0)
+		return -1;
 	if (!is_free(w->where))
 		return error_set(err, ERR_CONFLICT,
-				 "%s is not empty; the worktree of a run is "
-				 "made in a directory of its own",
+				 "%s is not empty; the worktree of a run is made in a directory of "
+				 "its own",
 				 w->where);
-	if (value.len)
-		return error_set(err, ERR_CONFLICT, "there is a branch %s already", w->branch);
-	return 0;
+	if (!ours)
+		return value.len ? refuse_branch(w, err) : 0;
+	if (remove_tree(w, w->admin, err) < 0 || drop_branch(w, &stays, err) < 0)
+		return -1;
+	return stays ? refuse_branch(w, err) : 0;
 }
 
 static int make_worktree(struct worktree *w, struct error *err)
@@ -423,7 +462,7 @@ static int fill_worktree(struct worktree *w, struct error *err)
 		return -1;
 	if (FAULT_HERE("workspace.git.worktree.ready", err) < 0)
 		return -1;
-	return git_quarantine_write(&q, w->admin, READY, w->run_id, strlen(w->run_id), err);
+	return git_quarantine_write(&q, w->run_dir, READY, "", 0, err);
 }
 
 int git_worktree_add(const char *path, const char *run_id, const char *where, int cancel_fd,
@@ -433,11 +472,11 @@ int git_worktree_add(const char *path, const char *run_id, const char *where, in
 	bool ready;
 
 	if (open_worktree(path, run_id, where, true, cancel_fd, &w, err) < 0 ||
-	    is_ready(&w, &ready, err) < 0)
+	    was_ready(&w, &ready, err) < 0)
 		return -1;
-	if (ready)
+	if (ready && is_whole(&w))
 		return 0;
-	if (clear_the_way(&w, err) < 0 || write_mark(&w, err) < 0)
+	if (clear_the_way(&w, ready, err) < 0 || write_mark(&w, err) < 0)
 		return -1;
 	if (FAULT_HERE("workspace.git.worktree.add", err) < 0)
 		return -1;
@@ -504,43 +543,12 @@ static int is_uncommitted(struct worktree *w, int fd, bool *yes, struct error *e
 	return *yes ? 0 : files_differ(&made, w->run_id, git_about_is_sha256(about), yes, err);
 }
 
-/* Commits of the branch that only the branch has. */
-static int has_commits(const struct worktree *w, const char *value, bool *yes, struct error *err)
-{
-	_cleanup_free_ char *branch = xasprintf("--exclude=refs/heads/%s", w->branch);
-	_cleanup_free_ char *kept = xasprintf("--exclude=refs/berth/%s", w->run_id);
-	_cleanup_buf_ struct buf answer = { 0 };
-	struct git_call call = {
-		.repo = &w->host,
-		.args = GIT_ARGS("rev-list", "-1", value, "--not", branch, kept, "--all"),
-	};
-
-	if (git_run(&call, &answer, NULL, NULL, err) < 0)
-		return -1;
-	*yes = answer.len > 0;
-	return 0;
-}
-
-static int drop_branch(const struct worktree *w, struct error *err)
-{
-	_cleanup_buf_ struct buf value = { 0 };
-	bool keep;
-
-	if (branch_value(w, &value, err) < 0)
-		return -1;
-	if (!value.len)
-		return 0;
-	if (has_commits(w, value.data, &keep, err) < 0)
-		return -1;
-	return keep ? 0 : delete_branch(w, value.data, err);
-}
-
 int git_worktree_remove(const char *path, const char *run_id, const char *where, bool force,
 			struct error *err)
 {
 	_cleanup_(worktree_clear) struct worktree w = { .host_fd = -1 };
-	_cleanup_free_ char *mark = NULL;
-	bool ours, dirty = false;
+	_cleanup_free_ char *mark = NULL, *ready = NULL;
+	bool ours, stays, dirty = false;
 
 	if (open_worktree(path, run_id, where, false, -1, &w, err) < 0)
 		return -1;
@@ -561,10 +569,11 @@ int git_worktree_remove(const char *path, const char *run_id, const char *where,
 		return error_set(err, ERR_CONFLICT,
 				 "%s has changes that are not committed; it stays", where);
 	if (remove_tree(&w, w.where, err) < 0 || remove_tree(&w, w.admin, err) < 0 ||
-	    drop_branch(&w, err) < 0)
+	    drop_branch(&w, &stays, err) < 0)
 		return -1;
 	mark = path_join(w.run_dir, MARK);
-	if (remove_tree(&w, mark, err) < 0)
+	ready = path_join(w.run_dir, READY);
+	if (remove_tree(&w, ready, err) < 0 || remove_tree(&w, mark, err) < 0)
 		return -1;
 	rmdir(w.run_dir); /* unless results are kept in it */
 	return 0;

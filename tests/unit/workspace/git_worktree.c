@@ -58,14 +58,35 @@ static void what_a_kill_left_is_made_anew(void **state)
 	dirty_host(f);
 	assert_ok(f, add(f));
 	/* Killed before it was ready. */
-	SH(f->host, "rm .git/worktrees/tree/berth-ready; rm ../tree/a; echo half >../tree/d/c");
+	SH(f->host,
+	   "rm .git/berth/" RUN_ID "/worktree-ready; rm ../tree/a; echo half >../tree/d/c");
 	assert_ok(f, add(f));
 	assert_sh(f->base, "diff -r -x .git -x x.log host tree", "");
 	/* Killed in the middle of git worktree add. */
-	SH(f->host, "rm -rf ../tree .git/worktrees/tree/berth-ready .git/worktrees/tree/HEAD");
+	SH(f->host, "rm -rf ../tree .git/berth/" RUN_ID "/worktree-ready .git/worktrees/tree/HEAD");
 	assert_ok(f, add(f));
 	assert_sh(f->base, "diff -r -x .git -x x.log host tree; ls host/.git/worktrees", "tree");
 	assert_clean_fsck(f);
+}
+
+/* It was whole once: nothing in it or on its branch is taken for a broken try. */
+static void what_was_worked_in_is_not_made_anew(void **state)
+{
+	struct git_fixture *f = *state;
+
+	dirty_host(f);
+	assert_ok(f, add(f));
+	SH(f->base, "cd tree; git commit -qam work; rm -rf ../host/.git/worktrees/tree");
+	assert_int_equal(add(f), -1);
+	assert_int_equal(f->err.code, ERR_CONFLICT);
+	SH(f->base, "ls tree/untracked; rm -rf tree");
+	assert_int_equal(add(f), -1);
+	assert_non_null(strstr(f->err.message, "there is a branch"));
+	assert_sh(f->host,
+		  "git log -1 --format=%s berth/" RUN_ID "; git branch -q -D berth/" RUN_ID,
+		  "work");
+	assert_ok(f, add(f));
+	assert_sh(f->base, "diff -r -x .git -x x.log host tree", "");
 }
 
 static void what_is_somebody_elses_is_refused(void **state)
@@ -229,6 +250,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		GIT_TEST(the_worktree_has_what_the_checkout_has),
 		GIT_TEST(what_a_kill_left_is_made_anew),
+		GIT_TEST(what_was_worked_in_is_not_made_anew),
 		GIT_TEST(what_is_somebody_elses_is_refused),
 		GIT_TEST(it_goes_only_when_nothing_in_it_is_lost),
 		GIT_TEST(a_branch_without_commits_goes_too),
