@@ -6,6 +6,7 @@
 #include "run/wish.h"
 
 #define TELL_EVERY_MS 500
+#define TELL_FILES 1000
 #define QUIET_MS 20000
 #define PLACE_DIRECTORY "/workspace"
 
@@ -21,6 +22,7 @@ SQL(RUN_SET_FILES, "UPDATE runs SET workspace_report = $2, place_kept_until = $3
 struct teller {
 	const struct files *files;
 	int64_t next; /* when the next event may be written */
+	bool told;    /* one was */
 };
 
 struct telling {
@@ -70,9 +72,11 @@ static void note_progress(void *arg, const struct workspace_progress *now)
 	if (!f->run)
 		return;
 	runs_note_progress(f->runs, f->run->id, now);
-	if (mono < teller->next)
+	/* What will be over in a moment is not worth an event; many files will not be. */
+	if (mono < teller->next && (teller->told || now->files < TELL_FILES))
 		return;
 	teller->next = mono + TELL_EVERY_MS;
+	teller->told = true;
 	payload = progress_json(now);
 	json_put_str(payload, "runId", f->run->id);
 	telling.payload = payload;

@@ -154,6 +154,7 @@ class Server:
         self.kill()
         self.end_keeper()
         shutil.rmtree(self.data, ignore_errors=True)
+        shutil.rmtree(self.data + "-tree", ignore_errors=True)  # what scenes bring along
 
     def tail(self, lines=15):
         try:

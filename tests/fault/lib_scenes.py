@@ -10,9 +10,19 @@ Names of points in a scene's own faults lead it into the ways back, which a soun
 """
 
 import os
+import shutil
+import subprocess
 import time
 
 from lib import Died, unrest
+
+
+AS_SOMEBODY = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+
+
+def write(path, file, text):
+    with open(os.path.join(path, file), "w", encoding="ascii") as out:
+        out.write(text)
 
 
 class World:
@@ -118,6 +128,24 @@ class World:
         for (lease,) in self.server.query(
                 "SELECT id FROM leases WHERE status = 'active' AND run_id IS NULL"):
             self.call("POST", f"/api/environment-leases/{lease}/release", {})
+        for (run,) in self.server.query("SELECT id FROM runs WHERE place_kept_until IS NOT NULL"):
+            self.call("POST", f"/api/runs/{run}/collect", {})
+
+    def tree(self, git=False):
+        """A directory to bring along, the same every time."""
+        path = self.server.data + "-tree"
+        shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(os.path.join(path, "sub"))
+        for file in ("kept", "changed", "gone", "runs", "sub/more"):
+            write(path, file, file)
+        if git:
+            for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+                subprocess.run(["git", *AS_SOMEBODY, *words], cwd=path, check=True)
+        return path
+
+    def bring(self, path, command, environment=None, **more):
+        return self.run("sh", "-c", command, workspace=dict({"path": path}, **more),
+                        environmentId=environment or self.environment("plain"))
 
 
 def records(w):
@@ -194,6 +222,54 @@ def run_bare(w):
     w.exec(held, "sh", "-c", "echo x >file", key="e2")
     if held:
         w.call("GET", f"/api/environment-leases/{held['id']}/files/list?path=.")
+    w.release(held)
+
+
+def bring_files(w):
+    """Every kind of change comes home by itself."""
+    w.await_run(w.bring(w.tree(), "echo new >changed; echo a >added; rm gone; chmod 755 runs;"
+                        " rm -r sub; mkdir -p made/here; ln -s kept link"))
+
+
+def bring_and_collect(w):
+    """Kept, met by a person's own changes, tried, collected, dropped; and forgotten in the end."""
+    path = w.tree()
+    kept = w.bring(path, "echo place >changed; rm gone", collect="manual")
+    if not w.await_run(kept):
+        return
+    write(path, "changed", "person")
+    write(path, "gone", "person")
+    w.call("POST", f"/api/runs/{kept}/collect", {"dryRun": True})
+    w.call("POST", f"/api/runs/{kept}/collect", {})
+    w.call("DELETE", f"/api/runs/{kept}/workspace")
+
+
+def bring_many(w):
+    """So many that it is told how far they are."""
+    path = w.tree()
+    for i in range(1100):
+        write(path, f"sub/{i}", str(i))
+    w.await_run(w.bring(path, "true"))
+
+
+def bring_repository(w):
+    path = w.tree(git=True)
+    git = " ".join(["git", *AS_SOMEBODY])
+    w.await_run(w.bring(path, f"echo new >changed; {git} commit -qam second; echo later >added"))
+
+
+def bring_worktree(w):
+    path = w.tree(git=True)
+    w.await_run(w.bring(path, "echo new >changed", environment=w.local(), mode="worktree"))
+
+
+def stage_by_hand(w):
+    held = w.lease(w.environment("again", reuseLease=True))
+    if held:
+        stage = f"/api/environment-leases/{held['id']}/stage"
+        w.call("POST", stage, {"path": w.tree()})
+        w.exec(held, "sh", "-c", "echo new >workspace/changed")
+        w.call("POST", f"/api/environment-leases/{held['id']}/collect", {})
     w.release(held)
 
 
@@ -462,6 +538,7 @@ class Scene:
 
 SCENES = [Scene(act) for act in (
     records, change_records, people, beats, run_here, run_much, run_in_place, run_bare, fail_and_retry,
+    bring_files, bring_and_collect, bring_many, bring_repository, bring_worktree, stage_by_hand,
     cancel_and_time_out,
     wait_in_queue, lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
     stubborn_release, archive, vanish, unexplained, compress, upkeep)] + [
@@ -486,4 +563,5 @@ SCENES = [Scene(act) for act in (
     Scene(take_up, leave_work, without_relays, name="crash_with_relays"),
     Scene(rest, run_here, name="begin_interrupted", before_faults="channel.exec_start.before:kill"),
     Scene(rest, end_while_down, say_go, name="ended_while_down"),
+    Scene(rest, bring_files, name="collect_interrupted", before_faults="workspace.apply.swap:kill"),
 ]
