@@ -48,7 +48,7 @@ static const char *verb_of(const char *step)
 
 static void put_bar(struct buf *line, int64_t done, int64_t total, int columns)
 {
-	int width = columns - (int)line->len - 4, filled;
+	int width = columns - 1 - (int)line->len - 4, filled; /* "  [" and "]" around it */
 
 	width = MIN_OF(width, BAR_MAX);
 	if (total <= 0 || width < 8)

@@ -67,6 +67,9 @@ static void the_line_never_wraps(void **state)
 	for (int columns = 1; columns < 120; columns++) {
 		progress_line(now, 5000, columns, line, sizeof(line));
 		assert_true(strlen(line) < (size_t)columns);
+		/* A bar is whole or not there. */
+		if (columns > 60 && strchr(line, '['))
+			assert_int_equal(line[strlen(line) - 1], ']');
 	}
 }
 
