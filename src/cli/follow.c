@@ -409,21 +409,24 @@ int exit_code_of(const json_t *run)
 	return str_equal(status, "succeeded") ? 0 : EXIT_BERTH;
 }
 
-static void duration(const json_t *timings, const char *key, char *out, size_t size)
-{
-	format_duration(json_int(timings, key, 0), out, size);
-}
-
 void print_timeline(const json_t *run)
 {
+	static const char *const STEPS[][2] = { { "acquiredMs", "acquired" },
+						{ "stagedMs", "staged" },
+						{ "executedMs", "ran" },
+						{ "collectedMs", "collected" },
+						{ "releasedMs", "released" } };
 	const json_t *t = json_object_at(run, "timings");
-	char acquired[32], ran[32], released[32];
+	char took[32];
 
 	if (!t || json_object_size(t) == 0)
 		return;
-	duration(t, "acquiredMs", acquired, sizeof(acquired));
-	duration(t, "executedMs", ran, sizeof(ran));
-	duration(t, "releasedMs", released, sizeof(released));
-	fprintf(stderr, "berth: acquired %s · ran %s · released %s · run %s %s\n", acquired, ran,
-		released, json_str(run, "id"), json_str(run, "status"));
+	fputs("berth: ", stderr);
+	for (size_t i = 0; i < ARRAY_SIZE(STEPS); i++) {
+		if (!json_object_get(t, STEPS[i][0]))
+			continue;
+		format_duration(json_int(t, STEPS[i][0], 0), took, sizeof(took));
+		fprintf(stderr, "%s %s · ", STEPS[i][1], took);
+	}
+	fprintf(stderr, "run %s %s\n", json_str(run, "id"), json_str(run, "status"));
 }

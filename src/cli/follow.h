@@ -31,7 +31,7 @@ int follow_finish(struct follow *follow);
 
 /* 0..255 as a shell would say it; 124 timed out, 125 Berth's failure, 128+n signal. */
 int exit_code_of(const json_t *run);
-/* "acquired 3 ms · ran 1.2 s · released 2 ms" on stderr. */
+/* "acquired 3 ms · staged 9 ms · ran 1.2 s · collected 5 ms · released 2 ms" on stderr. */
 void print_timeline(const json_t *run);
 
 /* One NDJSON output event to our own stdout or stderr. False when nobody reads it any more. */

@@ -258,7 +258,6 @@ static int run_once(struct follow *f, const struct args *args, const char *compa
 	struct cli *cli = f->cli;
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_json_ json_t *run = NULL, *ended = NULL;
-	int code;
 
 	if (submit(f->api, args, company_id, body, &run, &err) < 0)
 		return cli_fail(cli, &err, EXIT_BERTH);
@@ -277,10 +276,9 @@ static int run_once(struct follow *f, const struct args *args, const char *compa
 		return cli_fail(cli, &err, EXIT_BERTH);
 	ended = json_incref(f->run);
 	*large = str_equal(json_str(ended, "errorCode"), error_code_name(ERR_TOO_LARGE));
-	code = follow_finish(f);
 	if (ended)
 		bring_summary(cli, f->api, ended);
-	return code;
+	return follow_finish(f);
 }
 
 static int run_verb(struct cli *cli, const struct args *args)
