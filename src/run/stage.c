@@ -75,6 +75,9 @@ static enum workspace_mode mode_asked(const struct walk *w)
 	enum workspace_mode mode = MODE_AUTO;
 
 	workspace_mode_parse(json_str(w->run->workspace, "mode"), &mode);
+	/* Only a copy can be where the caller wants it. */
+	if (mode == MODE_AUTO && json_str(w->run->workspace, "root"))
+		return MODE_COPY;
 	return mode;
 }
 

@@ -486,6 +486,45 @@ static void members_are_managed_by_owners(void **state)
 	assert_asked(p, 404, OWNER, CALL("DELETE", path));
 }
 
+/* ---- directories of the server's machine ---- */
+
+static void a_token_brings_no_directory_that_the_operator_did_not_allow(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/runs", p->ours.company);
+	_cleanup_free_ char *plan = xasprintf("/api/companies/%s/workspace-plan", p->ours.company);
+	_cleanup_free_ char *stage = xasprintf("/api/environment-leases/%s/stage", p->ours.lease);
+	_cleanup_free_ char *wish = xasprintf("{\"workspace\": {\"path\": \"%s\"}}", p->api.dir);
+	_cleanup_free_ char *body = xasprintf("{\"command\": [\"true\"], \"environmentId\": \"%s\","
+					      " \"workspace\": {\"path\": \"%s/work\"}}",
+					      p->ours.environment, p->api.dir);
+	_cleanup_free_ char *work = xasprintf("%s/work", p->api.dir);
+	_cleanup_free_ char *retry = NULL;
+	char id[ID_SIZE];
+
+	assert_int_equal(mkdir(work, 0755), 0);
+	asked_refused(p, OWNER, 403, "--allow-path", CALL("POST", path, body));
+	asked_refused(p, INSTANCE_ADMIN, 403, "--allow-path", CALL("POST", path, body));
+	asked_refused(p, OWNER, 403, "--allow-path", CALL("POST", plan, wish));
+	asked_refused(p, OWNER, 403, "--allow-path",
+		      CALL("POST", stage, "{\"path\": \"/usr/share\"}"));
+	/* Nor one that is not there, in other words. */
+	asked_refused(p, OWNER, 403, "--allow-path",
+		      CALL("POST", stage, "{\"path\": \"/no/such/directory\"}"));
+	/* Nor by repeating a run of the server's own user. */
+	take_id(asked_json(p, LOCAL, 201, CALL("POST", path, body)), id);
+	retry = xasprintf("/api/runs/%s/retry", id);
+	for (int left = PATIENCE_MS; left > 0; left -= 5) {
+		_cleanup_free_ char *at = xasprintf("/api/runs/%s", id);
+		_cleanup_json_ json_t *run = get(&p->api, at);
+
+		if (json_str(run, "finishedAt"))
+			break;
+		usleep(5000);
+	}
+	asked_refused(p, OWNER, 403, "--allow-path", CALL("POST", retry, "{}"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -514,6 +553,7 @@ int main(void)
 		people_test(an_agent_that_was_removed_has_no_keys),
 		people_test(an_agent_starts_runs_of_itself_only),
 		people_test(members_are_managed_by_owners),
+		people_test(a_token_brings_no_directory_that_the_operator_did_not_allow),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
