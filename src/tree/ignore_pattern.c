@@ -197,8 +197,8 @@ static bool parse_steps(struct ignore_pattern *p, const char *text, size_t len)
 		case '\\':
 			if (in.at >= in.end)
 				return false;
-			c = *in.at++;
-			/* fallthrough */
+			add_step(p, OP_BYTE)->byte = (uint8_t)*in.at++;
+			break;
 		default:
 			add_step(p, OP_BYTE)->byte = (uint8_t)c;
 			break;

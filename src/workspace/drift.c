@@ -106,6 +106,7 @@ int drift_start(const struct drift_options *options, struct drift **out, struct 
 		free(d);
 		return -1;
 	}
+	manifest_temporary(d->writer);
 
 	int errnum = pthread_create(&d->thread, NULL, work, d);
 

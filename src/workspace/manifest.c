@@ -44,6 +44,7 @@ struct manifest_writer {
 	uint64_t *blocks;
 	size_t block_count, block_cap;
 	uint64_t count, bytes, racy_from;
+	bool temporary;
 	char last[TREE_PATH_MAX + 1];
 	size_t last_len;
 };
@@ -123,6 +124,11 @@ void manifest_racy_from(struct manifest_writer *w, uint64_t ctime_ns)
 	w->racy_from = ctime_ns;
 }
 
+void manifest_temporary(struct manifest_writer *w)
+{
+	w->temporary = true;
+}
+
 static void append_number(struct manifest_writer *w, uint64_t v)
 {
 	v = htole64(v);
@@ -144,12 +150,13 @@ static int finish(struct manifest_writer *w, struct error *err)
 	if (flush(w, err) < 0)
 		return -1;
 	sha256_final(&w->sum, digest);
-	if (fd_write_all(w->fd, digest, sizeof(digest), err) < 0 || fd_sync(w->fd, err) < 0)
+	if (fd_write_all(w->fd, digest, sizeof(digest), err) < 0 ||
+	    (!w->temporary && fd_sync(w->fd, err) < 0))
 		return error_wrap(err, "write the manifest %s", w->name);
 	if (renameat(w->dir_fd, w->tmp, w->dir_fd, w->name) < 0)
 		return error_errno(err, errno, "put the manifest %s in place", w->name);
 	w->tmp[0] = '\0';
-	return dir_sync(w->dir_fd, err);
+	return w->temporary ? 0 : dir_sync(w->dir_fd, err);
 }
 
 int manifest_commit(struct manifest_writer *w, struct error *err)

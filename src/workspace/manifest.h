@@ -23,6 +23,8 @@ int manifest_create(int dir_fd, const char *name, struct manifest_writer **w, st
 int manifest_add(struct manifest_writer *w, const struct tree_entry *entry, struct error *err);
 /* Files whose ctime is not before this are read as TREE_RACY. */
 void manifest_racy_from(struct manifest_writer *w, uint64_t ctime_ns);
+/* It need not outlive a crash. */
+void manifest_temporary(struct manifest_writer *w);
 int manifest_commit(struct manifest_writer *w, struct error *err); /* frees it */
 void manifest_abandon(struct manifest_writer *w);
 
