@@ -30,7 +30,7 @@ void tree_ask_answered(struct tree_ask *ask)
 	ask->paths_pos = 0;
 }
 
-static int name_paths(struct tree_ask *ask, struct error *err)
+int tree_ask_name(struct tree_ask *ask, struct error *err)
 {
 	while (!ask->named_all && ask->count < ASKED_MAX && ask->paths.len < ASKED_BYTES &&
 	       tree_flow_backlog(&ask->flow) < TREE_PORTION) {
@@ -53,7 +53,7 @@ static int name_paths(struct tree_ask *ask, struct error *err)
 int tree_ask_run(struct tree_ask *ask, struct error *err)
 {
 	while (!ask->flow.done) {
-		if (name_paths(ask, err) < 0 || tree_flow_turn(&ask->flow, true, err) < 0)
+		if (tree_ask_name(ask, err) < 0 || tree_flow_turn(&ask->flow, true, err) < 0)
 			return -1;
 	}
 	if (!ask->named_all || ask->count > 0)

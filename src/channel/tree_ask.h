@@ -18,6 +18,8 @@ struct tree_ask {
 
 void tree_ask_close(struct tree_ask *ask);
 #define _cleanup_tree_ask_ _cleanup_(tree_ask_close)
+/* Puts paths into what is to be sent, as many as may be under way. */
+int tree_ask_name(struct tree_ask *ask, struct error *err);
 /* Names paths and takes answers until all are answered. */
 int tree_ask_run(struct tree_ask *ask, struct error *err);
 /*

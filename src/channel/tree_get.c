@@ -3,27 +3,17 @@
  * whoever sent them.
  */
 #include <string.h>
-#include "base/sha256.h"
-#include "channel/tree_ask.h"
+#include "channel/tree_takers.h"
 
 #define ZEROS ((size_t)64 << 10)
 #define LOOK_AROUND 1024
 
-struct getting {
-	struct tree_ask ask;
-	const struct place_get *get;
-	uint8_t *zeros;
-	bool in_file;
-	uint64_t size, got;
-	struct sha256 sha;
-};
-
-static int violated(struct getting *g, struct error *err, const char *why)
+static int violated(struct tree_getting *g, struct error *err, const char *why)
 {
 	return tree_flow_violated(&g->ask.flow, err, why);
 }
 
-static int take_none(struct getting *g, const struct record *record, struct error *err)
+static int take_none(struct tree_getting *g, const struct record *record, struct error *err)
 {
 	struct tree_entry entry = { .path_len = record->length };
 	int rc;
@@ -36,7 +26,7 @@ static int take_none(struct getting *g, const struct record *record, struct erro
 	return rc;
 }
 
-static int take_begin(struct getting *g, const struct record *record, struct error *err)
+static int take_begin(struct tree_getting *g, const struct record *record, struct error *err)
 {
 	struct tree_entry entry;
 
@@ -57,7 +47,7 @@ static int take_begin(struct getting *g, const struct record *record, struct err
 	return g->get->begin(g->get->arg, &entry, err);
 }
 
-static int take_data(struct getting *g, const struct record *record, struct error *err)
+static int take_data(struct tree_getting *g, const struct record *record, struct error *err)
 {
 	if (!g->in_file || record->length > g->size - g->got)
 		return violated(g, err, "more of a file than it has");
@@ -67,7 +57,7 @@ static int take_data(struct getting *g, const struct record *record, struct erro
 }
 
 /* A hole is cheap to claim and takes long to hash: whoever gives up the place must not wait. */
-static int hash_zeros(struct getting *g, uint64_t len, bool as_data, struct error *err)
+static int hash_zeros(struct tree_getting *g, uint64_t len, bool as_data, struct error *err)
 {
 	if (!g->zeros)
 		g->zeros = xcalloc(1, ZEROS);
@@ -85,7 +75,7 @@ static int hash_zeros(struct getting *g, uint64_t len, bool as_data, struct erro
 	return 0;
 }
 
-static int take_hole(struct getting *g, const struct record *record, struct error *err)
+static int take_hole(struct tree_getting *g, const struct record *record, struct error *err)
 {
 	uint64_t len = get_le64(record->payload);
 
@@ -97,7 +87,8 @@ static int take_hole(struct getting *g, const struct record *record, struct erro
 	return g->get->hole ? g->get->hole(g->get->arg, len, err) : 0;
 }
 
-static int take_end(struct getting *g, const struct record *record, bool changed, struct error *err)
+static int take_end(struct tree_getting *g, const struct record *record, bool changed,
+		    struct error *err)
 {
 	struct tree_entry entry;
 
@@ -118,9 +109,9 @@ static int take_end(struct getting *g, const struct record *record, bool changed
 	return g->get->end(g->get->arg, &entry, changed, err);
 }
 
-static int take_got(void *arg, const struct record *record, struct error *err)
+int tree_getting_take(void *arg, const struct record *record, struct error *err)
 {
-	struct getting *g = arg;
+	struct tree_getting *g = arg;
 
 	switch (record->kind) {
 	case RECORD_NONE:
@@ -139,7 +130,7 @@ static int take_got(void *arg, const struct record *record, struct error *err)
 	}
 }
 
-static void getting_close(struct getting *g)
+static void getting_close(struct tree_getting *g)
 {
 	tree_ask_close(&g->ask);
 	free(g->zeros);
@@ -155,12 +146,12 @@ int place_tree_get(const struct place_ref *place, const struct place_get *get, s
 		.root_field = &m.root,
 		.credit_field = &m.credit,
 	};
-	_cleanup_(getting_close) struct getting g = {
+	_cleanup_(getting_close) struct tree_getting g = {
 		.ask = { .next = get->next, .arg = get->arg },
 		.get = get,
 	};
 
-	g.ask.flow.take = take_got;
+	g.ask.flow.take = tree_getting_take;
 	g.ask.flow.arg = &g;
 	if (tree_flow_open(&g.ask.flow, place, &request, err) < 0 || tree_ask_run(&g.ask, err) < 0)
 		return -1;

@@ -2,20 +2,9 @@
  * What is in a tree, and hashes of it.
  */
 #include <string.h>
-#include "channel/tree_ask.h"
+#include "channel/tree_takers.h"
 
 #define DEFAULT_ENTRIES 1000000
-
-/* Entries must come in order, each after its directory: then no consumer needs to doubt it. */
-struct scan {
-	struct tree_flow flow;
-	tree_entry_fn *fn;
-	void *arg;
-	uint64_t left;
-	char last[TREE_PATH_MAX + 1];
-	size_t last_len;
-	size_t dir_len; /* of `last`: the directory that what comes next may be in */
-};
 
 static size_t parent_len(const struct tree_entry *entry)
 {
@@ -24,7 +13,7 @@ static size_t parent_len(const struct tree_entry *entry)
 	return slash ? (size_t)(slash - entry->path) : 0;
 }
 
-static int check_order(struct scan *s, const struct tree_entry *entry, struct error *err)
+static int check_order(struct tree_scanning *s, const struct tree_entry *entry, struct error *err)
 {
 	size_t parent = parent_len(entry);
 
@@ -42,9 +31,9 @@ static int check_order(struct scan *s, const struct tree_entry *entry, struct er
 	return 0;
 }
 
-static int take_found(void *arg, const struct record *record, struct error *err)
+int tree_scanning_take(void *arg, const struct record *record, struct error *err)
 {
-	struct scan *s = arg;
+	struct tree_scanning *s = arg;
 	struct tree_entry entry;
 
 	if (record->kind != RECORD_ENTRY)
@@ -58,7 +47,7 @@ static int take_found(void *arg, const struct record *record, struct error *err)
 	return s->fn(s->arg, &entry, err);
 }
 
-static void scan_close(struct scan *s)
+static void scan_close(struct tree_scanning *s)
 {
 	tree_flow_close(&s->flow);
 }
@@ -80,24 +69,19 @@ int place_tree_scan(const struct place_ref *place, const struct place_scan *scan
 		.root_field = &m.root,
 		.credit_field = &m.credit,
 	};
-	_cleanup_(scan_close) struct scan s = { .fn = fn, .arg = arg, .left = max };
+	_cleanup_(scan_close) struct tree_scanning s = { .fn = fn, .arg = arg, .left = max };
 
 	if (scan->rules_len > WIRE_RULES_MAX)
 		return error_set(err, ERR_TOO_LARGE, "ignore rules have at most %u bytes",
 				 WIRE_RULES_MAX);
-	s.flow.take = take_found;
+	s.flow.take = tree_scanning_take;
 	s.flow.arg = &s;
 	if (tree_flow_open(&s.flow, place, &request, err) < 0)
 		return -1;
 	return tree_flow_finish(&s.flow, err);
 }
 
-struct hashing {
-	struct tree_ask ask;
-	tree_entry_fn *fn;
-};
-
-static int take_none(struct hashing *h, const struct record *record, struct error *err)
+static int take_none(struct tree_hashing *h, const struct record *record, struct error *err)
 {
 	struct tree_entry entry = { .path_len = record->length };
 	int rc;
@@ -110,9 +94,9 @@ static int take_none(struct hashing *h, const struct record *record, struct erro
 	return rc;
 }
 
-static int take_hash(void *arg, const struct record *record, struct error *err)
+int tree_hashing_take(void *arg, const struct record *record, struct error *err)
 {
-	struct hashing *h = arg;
+	struct tree_hashing *h = arg;
 	struct tree_entry entry;
 
 	if (record->kind == RECORD_NONE)
@@ -129,7 +113,7 @@ static int take_hash(void *arg, const struct record *record, struct error *err)
 	return h->fn(h->ask.arg, &entry, err);
 }
 
-static void hashing_close(struct hashing *h)
+static void hashing_close(struct tree_hashing *h)
 {
 	tree_ask_close(&h->ask);
 }
@@ -146,10 +130,10 @@ int place_tree_hash(const struct place_ref *place, const char *root,
 		.root_field = &m.root,
 		.credit_field = &m.credit,
 	};
-	_cleanup_(hashing_close) struct hashing h = { .ask = { .next = next, .arg = arg },
-						      .fn = fn };
+	_cleanup_(hashing_close) struct tree_hashing h = { .ask = { .next = next, .arg = arg },
+							   .fn = fn };
 
-	h.ask.flow.take = take_hash;
+	h.ask.flow.take = tree_hashing_take;
 	h.ask.flow.arg = &h;
 	if (tree_flow_open(&h.ask.flow, place, &request, err) < 0)
 		return -1;

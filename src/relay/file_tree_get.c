@@ -117,18 +117,24 @@ static int get_file(struct get *g, const char *path)
 	return tree_out_entry(&g->out, RECORD_ENTRY, &entry);
 }
 
+static void get_close(struct get *g)
+{
+	tree_out_free(&g->out);
+	tree_dir_close(&g->dir);
+}
+
 int tree_get_work(struct tree_job *job)
 {
 	const struct wire_tree_get *m = &job->request->tree_get;
-	struct get g = {
+	_cleanup_(get_close) struct get g = {
 		.out.fd = job->out_fd,
 		.dir = { .root = tree_root_open(job->relay, m->root), .fd = -1 },
 		.max_file = m->max_file,
 	};
 	_cleanup_error_ struct error err = { 0 };
 	char path[TREE_PATH_MAX + 1];
+	_cleanup_tree_in_ struct tree_in in = { 0 };
 	struct record record;
-	struct tree_in in;
 	int r;
 
 	if (g.dir.root < 0)

@@ -35,7 +35,6 @@ struct open_dir {
 };
 
 struct put {
-	const struct relay *relay;
 	struct tree_out out;
 	struct tree_in in;
 	struct tree_dir dir;
@@ -576,14 +575,24 @@ static int take_all(struct put *p)
 	return r < 0 ? EPROTO : EPIPE;
 }
 
+static void put_free(struct put **put)
+{
+	struct put *p = *put;
+
+	tree_in_free(&p->in);
+	tree_out_free(&p->out);
+	tree_dir_close(&p->dir);
+	free(p->open);
+	free(p);
+}
+
 int tree_put_work(struct tree_job *job)
 {
 	const struct wire_tree_put *m = &job->request->tree_put;
-	struct put *p = xcalloc(1, sizeof(*p));
+	_cleanup_(put_free) struct put *p = xcalloc(1, sizeof(*p));
 	struct root_refusal why = { 0 };
 	int r;
 
-	p->relay = job->relay;
 	p->out.fd = job->out_fd;
 	p->fd = p->dir.fd = p->parent = -1;
 	p->dir.root = tree_root_for_put(job->relay, m, &why);

@@ -17,7 +17,7 @@
 #define HASH_TRIES 3
 
 struct scan {
-	struct tree_out out;
+	struct tree_out *out;
 	/* Where the rules in the tree do not count the walk knows none, and these are asked here.
 	 */
 	struct ignore *everywhere;
@@ -49,7 +49,7 @@ static int take_entry(void *arg, const struct tree_entry *entry, int dir_fd, con
 
 	(void)dir_fd;
 	(void)name;
-	if (!is_left_out(scan, entry) && tree_out_entry(&scan->out, RECORD_ENTRY, entry) < 0)
+	if (!is_left_out(scan, entry) && tree_out_entry(scan->out, RECORD_ENTRY, entry) < 0)
 		return error_set(err, ERR_CANCELLED, "nobody listens");
 	return 0;
 }
@@ -65,21 +65,28 @@ static int scan_failed(struct tree_out *out, const struct error *err)
 	return tree_out_failed(out, code, err->errnum, "%s", err->message);
 }
 
+static void ignore_freep(struct ignore **ignore)
+{
+	ignore_free(*ignore);
+}
+
 int tree_scan_work(struct tree_job *job)
 {
 	const struct wire_tree_scan *m = &job->request->tree_scan;
-	int root = tree_root_open(job->relay, m->root);
-	struct scan scan = { .out.fd = job->out_fd };
-	struct ignore *rules = ignore_new();
+	int r = tree_root_open(job->relay, m->root);
+	_cleanup_close_ int root = MAX_OF(r, -1);
+	_cleanup_tree_out_ struct tree_out out = { .fd = job->out_fd };
+	_cleanup_(ignore_freep) struct ignore *rules = ignore_new();
 	_cleanup_error_ struct error err = { 0 };
+	struct scan scan = { .out = &out };
 	struct tree_walk_options options = {
 		.skip_git = m->skip_git,
 		.max_entries = m->max_entries,
 	};
 
-	if (root < 0)
-		return tree_out_failed(&scan.out, beneath_error(-root), -root, "%s: %s", m->root,
-				       strerror(-root));
+	if (r < 0)
+		return tree_out_failed(&out, beneath_error(-r), -r, "%s: %s", m->root,
+				       strerror(-r));
 	if (m->rules.len > 0)
 		ignore_add_global(rules, (const char *)m->rules.data, m->rules.len);
 	if (m->no_rules)
@@ -87,8 +94,8 @@ int tree_scan_work(struct tree_job *job)
 	else
 		options.ignore = rules;
 	if (tree_walk(root, &options, take_entry, &scan, &err) < 0)
-		return scan_failed(&scan.out, &err);
-	return tree_out_done(&scan.out);
+		return scan_failed(&out, &err);
+	return tree_out_done(&out);
 }
 
 /* 0, -1: nobody listens, or an errno. */
@@ -171,13 +178,14 @@ static int hash_file(struct tree_dir *dir, const char *path, uint8_t *chunk, str
 int tree_hash_work(struct tree_job *job)
 {
 	const char *root = job->request->tree_hash.root;
-	struct tree_dir dir = { .root = tree_root_open(job->relay, root), .fd = -1 };
+	_cleanup_tree_dir_ struct tree_dir dir = { .root = tree_root_open(job->relay, root),
+						   .fd = -1 };
 	_cleanup_free_ uint8_t *chunk = xmalloc(HASH_CHUNK);
-	struct tree_out out = { .fd = job->out_fd };
+	_cleanup_tree_out_ struct tree_out out = { .fd = job->out_fd };
 	_cleanup_error_ struct error err = { 0 };
 	char path[TREE_PATH_MAX + 1];
+	_cleanup_tree_in_ struct tree_in in = { 0 };
 	struct record record;
-	struct tree_in in;
 	int r;
 
 	if (dir.root < 0)

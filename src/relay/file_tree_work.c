@@ -74,6 +74,11 @@ int tree_out_failed(struct tree_out *out, enum wire_error_code code, int errnum,
 	return tree_out_flush(out) < 0 ? EPIPE : 0;
 }
 
+void tree_out_free(struct tree_out *out)
+{
+	buf_free(&out->buf);
+}
+
 void tree_in_init(struct tree_in *in, int fd, struct tree_out *out)
 {
 	*in = (struct tree_in){ .fd = fd, .out = out, .data = xmalloc(IN_SIZE) };
@@ -201,6 +206,12 @@ int tree_dir_of(struct tree_dir *dir, const char *path, const char **name)
 void tree_dir_forget(struct tree_dir *dir)
 {
 	close_fdp(&dir->fd);
+}
+
+void tree_dir_close(struct tree_dir *dir)
+{
+	tree_dir_forget(dir);
+	close_fdp(&dir->root);
 }
 
 /*

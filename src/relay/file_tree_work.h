@@ -34,6 +34,8 @@ int tree_out_entry(struct tree_out *out, enum record_kind kind, const struct tre
 int tree_out_path(struct tree_out *out, enum record_kind kind, const char *path, size_t len);
 /* The last word. Both return what the work returns. */
 int tree_out_done(struct tree_out *out);
+#define _cleanup_tree_out_ _cleanup_(tree_out_free)
+void tree_out_free(struct tree_out *out);
 int tree_out_failed(struct tree_out *out, enum wire_error_code code, int errnum, const char *fmt,
 		    ...) __attribute__((format(printf, 4, 5)));
 
@@ -47,6 +49,7 @@ struct tree_in {
 };
 void tree_in_init(struct tree_in *in, int fd, struct tree_out *out);
 void tree_in_free(struct tree_in *in);
+#define _cleanup_tree_in_ _cleanup_(tree_in_free)
 /*
  * 1: `record` is the next one, valid until the next call; CONTENT may come in smaller pieces than
  * it was sent in. 0: the server has gone, or broke off. -1
@@ -74,6 +77,9 @@ struct tree_dir {
  */
 int tree_dir_of(struct tree_dir *dir, const char *path, const char **name);
 void tree_dir_forget(struct tree_dir *dir);
+/* The root, too. */
+void tree_dir_close(struct tree_dir *dir);
+#define _cleanup_tree_dir_ _cleanup_(tree_dir_close)
 /* A directory or file beneath a root. -errno. */
 int tree_open(int root, const char *path, int flags);
 
