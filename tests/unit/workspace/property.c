@@ -535,7 +535,7 @@ static void apply_all(struct trial *t)
 	struct apply_options options = { .cancel_fd = -1, .at_step = at_step, .at_step_arg = t };
 
 	ledger->chance = chance_state;
-	for (uint32_t i = t->kills ? 1 + chance(3) : 0; i--;)
+	for (uint32_t i = t->kills ? 1 + chance(2) : 0; i--;)
 		apply_in_child(t, 1 + (int)chance(30));
 	ledger->steps = ledger->kill_at = 0;
 	files_apply(&t->f, &options, &t->told, NULL);
