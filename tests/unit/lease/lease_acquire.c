@@ -502,6 +502,25 @@ static void a_policy_that_a_driver_cannot_keep_is_refused(void **state)
 	assert_no_trace(y);
 }
 
+static void a_workspace_that_a_place_cannot_have_is_refused(void **state)
+{
+	static const struct workspace_mount mount = { .path = "/srv", .how = WORKSPACE_OVERLAY };
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment env = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	struct lease_request request = yard_request(y, &y->local);
+
+	request.workspace = &mount;
+	assert_refused(y->r, ERR_UNPROCESSABLE,
+		       lease_acquire(y->leases, &request, &lease, NULL, y->err));
+	yard_sandbox(y, "box", FAKE, 0, &env);
+	request = yard_request(y, &env);
+	request.workspace = &mount;
+	assert_refused(y->r, ERR_UNPROCESSABLE,
+		       lease_acquire(y->leases, &request, &lease, NULL, y->err));
+	assert_no_trace(y);
+}
+
 static void an_ephemeral_lease_of_a_reused_environment_gets_its_own_place(void **state)
 {
 	static const enum lease_policy ephemeral = POLICY_EPHEMERAL;
@@ -581,6 +600,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		YARD(a_provider_that_refuses_leaves_no_trace),
+		YARD(a_workspace_that_a_place_cannot_have_is_refused),
 		YARD_BOTH(I3_a_place_is_destroyed_when_its_lease_cannot_be_written),
 		YARD_BOTH(a_grant_whose_answer_was_lost_never_was),
 		YARD(an_intent_whose_answer_was_lost_is_taken_back),

@@ -101,6 +101,29 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 	assert_true(native_shares(config, NULL));
 }
 
+static void a_workspace_of_the_host_is_asked_for(void **state)
+{
+	_cleanup_json_ json_t *config = parse("{}");
+	struct workspace_mount mount = { .path = "/srv", .masks = "/data/masked" };
+	_cleanup_buf_ struct buf bytes = { 0 };
+	_cleanup_wire_message_ struct wire_message m = { 0 };
+	struct frame frame;
+	size_t used;
+
+	(void)state;
+	assert_int_equal(native_sandbox(config, &mount, NULL, "12345678", 8, &bytes, NULL), 0);
+	assert_int_equal(
+		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
+	assert_int_equal(wire_decode(&frame, &m, NULL), 0);
+	assert_string_equal(m.sandbox.workspace, "/srv");
+	assert_string_equal(m.sandbox.masks, "/data/masked");
+	assert_int_equal(m.sandbox.overlay, 1);
+	assert_false(native_shares(config, &mount));
+	/* Written to directly, set-user-id bits in it would be the host's. */
+	mount.how = WORKSPACE_BIND;
+	assert_true(native_shares(config, &mount));
+}
+
 static void every_wall_is_standing_or_missing(void **state)
 {
 	_cleanup_json_ json_t *boundary = native_boundary(WALL_BIT(WALL_SECCOMP));
@@ -133,6 +156,7 @@ int main(void)
 		cmocka_unit_test(an_empty_config_means_the_defaults),
 		cmocka_unit_test(what_cannot_be_had_or_meant_is_refused),
 		cmocka_unit_test(a_config_says_which_sandbox_the_keeper_builds),
+		cmocka_unit_test(a_workspace_of_the_host_is_asked_for),
 		cmocka_unit_test(every_wall_is_standing_or_missing),
 		cmocka_unit_test(filters_are_programs_that_fit_the_wire),
 	};
