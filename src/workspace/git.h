@@ -26,9 +26,11 @@
  *                  could take the meaning of a branch's name.
  *     git_settle   after the files: the branch that was checked out moves, only by fast-forward and
  *                  only if HEAD and branch of the host are still what was staged; then the index
- *                  follows if it is still what was staged. Otherwise the refs are there and the
- *                  report says so. A crash before it leaves files that differ from the old HEAD;
- *                  calling it again finishes.
+ *                  follows if it is still what was staged, and with it what a merge, pick or
+ *                  revert has under way (never a rebase: its list may hold commands). Otherwise
+ *                  the refs are there and the report says so. In a worktree of the run's own the
+ *                  branch is berth/<run>, and refs/berth/<run> goes when that has moved. A crash
+ * before it leaves files that differ from the old HEAD; calling it again finishes.
  *
  * Nothing else under .git ever comes back.
  */
