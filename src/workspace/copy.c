@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/hash.h"
@@ -412,20 +413,26 @@ static int commit_manifests(struct copy *c, int memory_fd, struct error *err)
 	return manifest_share(run_fd, RESULTS_PLACE, memory_fd, MEMORY_NAME, err);
 }
 
-/* Where the last tree put into this place at this root is remembered. */
+/*
+ * Where the last tree put into this place at this root is remembered. It is marked as used, so that
+ * nobody sweeps it away meanwhile.
+ */
 static int open_memory(const struct stage *s, int *fd, struct error *err)
 {
+	_cleanup_free_ char *place = NULL, *name = NULL;
+	int root_fd = s->engine->results.root_fd;
 	char root[SHA256_HEX_SIZE];
 
 	if (!path_is_segment(s->act->place->place_id))
 		return error_set(err, ERR_BAD_PATH, "this is no place's id");
 	sha256_hex(s->act->place_root, strlen(s->act->place_root), root);
-
-	_cleanup_free_ char *name = xasprintf("places/%s/%.16s", s->act->place->place_id, root);
-
-	if (dir_make(s->engine->results.root_fd, name, 0700, err) < 0)
+	place = xasprintf("places/%s", s->act->place->place_id);
+	name = xasprintf("%s/%.16s", place, root);
+	if (utimensat(root_fd, place, NULL, 0) < 0)
+		workspace_sweep(s->engine);
+	if (dir_make(root_fd, name, 0700, err) < 0)
 		return -1;
-	return dir_open(s->engine->results.root_fd, name, fd, err);
+	return dir_open(root_fd, name, fd, err);
 }
 
 static int find_differences(struct copy *c, struct error *err)

@@ -22,11 +22,15 @@ struct workspace_engine {
 	struct clock *clock;
 	char *cache_path; /* of hashes */
 	char *data_path;
-	uint64_t max_fetch_bytes; /* of one run; 0: 16 GiB */
+	/* What may be brought home of one run; 0: 1,000,000 and 16 GiB. */
+	uint64_t max_fetch_entries, max_fetch_bytes;
 };
 int workspace_engine_open(struct workspace_engine *engine, const char *data_path,
 			  struct clock *clock, struct error *err);
 void workspace_engine_close(struct workspace_engine *engine);
+/* Hash caches and memories of places that nobody used for a week go. Done at opening, and when
+ * another place comes. */
+void workspace_sweep(struct workspace_engine *engine);
 
 struct workspace_wish {
 	const char *run_id;

@@ -543,6 +543,64 @@ static void a_repository_arrives_with_index_and_tracked_files_that_rules_leave_o
 	assert_git_agrees(s);
 }
 
+static void a_worktree_is_made_for_the_run_and_arrives_as_a_repository_of_its_own(void **state)
+{
+	struct staging *s = *state;
+	int host = s->trees->host_fd;
+	_cleanup_buf_ struct buf branch = { 0 }, here = { 0 };
+	_cleanup_free_ char *work = xasprintf("%s/work", s->trees->root);
+
+	git(s, s->host, "init -q -b main", NULL);
+	write_text(host, "a", "a");
+	git(s, s->host, "add -A", NULL);
+	git(s, s->host, "commit -q -m one", NULL);
+	write_text(host, "a", "not committed");
+	prepare_run(s, MODE_WORKTREE);
+	assert_non_null(s->state.worktree);
+	stage(s);
+	git(s, work, "rev-parse --abbrev-ref HEAD", &branch);
+	assert_true(str_starts(buf_str(&branch), "berth/"));
+	git(s, s->host, "status --porcelain", &here);
+	assert_string_equal(buf_str(&here), " M a\n");
+
+	_cleanup_close_ int in = open_dir(s->trees->root_fd, "work");
+
+	assert_text(in, "a", "not committed");
+
+	/* Where the place is this host, it is worked in as it is. */
+	prepare_run(s, MODE_WORKTREE);
+	s->act.place_root = s->state.worktree;
+	stage(s);
+	assert_int_equal(staged(s, "sent"), 0);
+
+	_cleanup_close_ int tree = open(s->state.worktree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	assert_text(tree, "a", "not committed");
+}
+
+static void what_is_remembered_of_a_place_goes_with_it_or_after_a_week(void **state)
+{
+	struct staging *s = *state;
+	const struct timespec old[2] = { { 1, 0 }, { 1, 0 } };
+	int root = s->engine.results.root_fd;
+
+	write_text(s->trees->host_fd, "a", "a");
+	stage_new(s);
+	assert_int_equal(faccessat(root, "places/tree-place", F_OK, 0), 0);
+	must(workspace_forget_place(&s->engine, "tree-place", why));
+	assert_int_equal(faccessat(root, "places/tree-place", F_OK, 0), -1);
+	must(workspace_forget_place(&s->engine, "tree-place", why));
+	stage_new(s);
+	assert_staged(s);
+	workspace_sweep(&s->engine);
+	assert_int_equal(faccessat(root, "places/tree-place", F_OK, 0), 0);
+	assert_int_equal(utimensat(root, "places/tree-place", old, 0), 0);
+	workspace_sweep(&s->engine);
+	assert_int_equal(faccessat(root, "places/tree-place", F_OK, 0), -1);
+	stage_new(s);
+	assert_staged(s);
+}
+
 /* ---- what is refused beforehand ---- */
 
 static void assert_refused(struct staging *s, struct workspace_wish wish, const char *word)
@@ -640,6 +698,8 @@ int main(void)
 		with_staging(an_overlay_only_notes_what_is_there),
 		with_staging(
 			a_repository_arrives_with_index_and_tracked_files_that_rules_leave_out),
+		with_staging(a_worktree_is_made_for_the_run_and_arrives_as_a_repository_of_its_own),
+		with_staging(what_is_remembered_of_a_place_goes_with_it_or_after_a_week),
 		with_staging(directories_no_run_should_have_are_refused),
 		with_staging(modes_a_place_cannot_have_are_refused),
 		with_staging(auto_is_in_place_here_and_copy_elsewhere),
