@@ -126,10 +126,13 @@ class Server:
                     pass
             self.drop_exits()
             try:
-                subprocess.run([KEEPER, "--dir", self.keeper_dir, "--idle-seconds", "0"],
-                               timeout=10, check=False, env={}, stdin=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
-                return
+                done = subprocess.run([KEEPER, "--dir", self.keeper_dir, "--idle-seconds", "0"],
+                                      timeout=10, check=False, env={}, stdin=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL)
+                # One that is being killed has its lock until it is gone.
+                if done.returncode == 0:
+                    return
+                time.sleep(0.05)
             except subprocess.TimeoutExpired:
                 continue
         raise AssertionError("the keeper does not come to rest: " + self.keeper_dir)
