@@ -187,7 +187,8 @@ int workspace_fetch(struct workspace_engine *engine, struct workspace_state *sta
 		.state = state,
 		.act = act,
 		.run_fd = -1,
-		.max_entries = FETCH_MAX_ENTRIES,
+		.max_entries =
+			engine->max_fetch_entries ? engine->max_fetch_entries : FETCH_MAX_ENTRIES,
 		.max_bytes = engine->max_fetch_bytes ? engine->max_fetch_bytes : FETCH_MAX_BYTES,
 		.refused = json_array(),
 	};

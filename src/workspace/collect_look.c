@@ -199,6 +199,7 @@ int fetch_look(struct fetch *f, struct look_found *found, struct error *err)
 	scan.rules_len = rules.len;
 	if (manifest_create(f->run_fd, FETCH_SEEN, &l.out, err) < 0)
 		return -1;
+	manifest_temporary(l.out);
 	l.cursor.m = f->place;
 	advance(&l);
 	if (place_tree_scan(f->act->place, &scan, look_at, &l, &why) < 0) {
@@ -274,6 +275,7 @@ int fetch_look_git(struct fetch *f, uint64_t *entries, struct error *err)
 
 	if (manifest_create(f->run_fd, FETCH_GIT, &l.out, err) < 0)
 		return -1;
+	manifest_temporary(l.out);
 	l.cursor.m = f->place;
 	advance(&l);
 	r = place_tree_scan(f->act->place, &scan, look_at_git, &g, &why);

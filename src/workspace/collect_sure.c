@@ -94,6 +94,7 @@ static int settle_others(struct fetch *f, const char *from, const char *to, stru
 	if (manifest_open(f->run_fd, from, &in, err) < 0 ||
 	    manifest_create(f->run_fd, to, &k.out, err) < 0)
 		return -1;
+	manifest_temporary(k.out);
 	cursor = (struct manifest_cursor){ .m = in };
 	while (manifest_next(&cursor, &e)) {
 		if (settle(&k, &e, err) < 0 || fetch_tick(f, err) < 0) {
@@ -182,6 +183,7 @@ static int hash_files(struct fetch *f, const char *from, const char *to, struct 
 	if (manifest_open(f->run_fd, from, &in, err) < 0 ||
 	    manifest_create(f->run_fd, to, &s.out, err) < 0)
 		return -1;
+	manifest_temporary(s.out);
 	s.ask = s.take = (struct manifest_cursor){ .m = in };
 	if (place_tree_hash(f->act->place, f->state->place_root, next_asked, take_answer, &s, err) <
 		    0 ||
