@@ -168,10 +168,11 @@ static const struct {
 static void correct_sync(const struct walk *w, json_t *record)
 {
 	enum workspace_mode mode = w->files.path ? w->files.mode : MODE_AUTO;
-	json_t *sync = json_object();
+	json_t *sync;
 
 	if (w->environment.driver == DRIVER_LOCAL && !w->files.path)
 		return;
+	sync = json_object();
 	json_put_str(sync, "strategy", SYNC[mode].strategy);
 	json_put_str(sync, "prepare", SYNC[mode].prepare);
 	json_put_str(sync, "syncBack",
