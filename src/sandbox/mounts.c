@@ -426,9 +426,9 @@ static int make_workspace_layer(struct builder *x, int tree, struct error *err)
 	_cleanup_close_ int lower = tree, upper = -1;
 	/*
 	 * Without redirects and the like the layer says all there is to say ("off" would follow
-	 * them where the kernel was built to). `volatile` leaves out
-	 * syncing the host's whole file system when it is unmounted; a layer that is to be mounted
-	 * once more cannot have that.
+	 * them where the kernel was built to). `volatile` leaves out syncing the host's whole file
+	 * system when it is unmounted; a layer in a store may be mounted once more and cannot have
+	 * that.
 	 */
 	const struct fs_option options[] = {
 		{ "lowerdir", "lower-workspace" },
