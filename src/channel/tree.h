@@ -32,7 +32,8 @@ int place_tree_scan(const struct place_ref *place, const struct place_scan *scan
 
 /*
  * Hashes of files: `next` names them (false: no more), `fn` gets each in the same order with its
- * state and TREE_HAS_HASH, or type TREE_NONE when it is gone or no file. Many are asked for at
+ * state and TREE_HAS_HASH, TREE_UNREADABLE instead when it cannot be read, TREE_RACY too when it
+ * changed all the time, or type TREE_NONE when it is gone or no file. Many are asked for at
  * once.
  */
 int place_tree_hash(const struct place_ref *place, const char *root,
@@ -45,6 +46,11 @@ int place_tree_hash(const struct place_ref *place, const char *root,
  * has (dev, ino, mtime, ctime), in order, from any of these calls, in the caller's thread. Not
  * atomic as a whole: who puts files into a place lets no command run there before commit has
  * succeeded.
+ *
+ * Links are not told. A directory is told when it is there, with the mode it will have: its times
+ * are those before it was filled. An mtime of 0 is left as it comes. What is in the way of an entry
+ * goes, a directory with all that is in it. After commit a later change always shows in the times
+ * that were told.
  */
 struct tree_writer;
 struct place_put {
@@ -77,7 +83,7 @@ void tree_writer_abandon(struct tree_writer *w);
 /*
  * Reading. Contents of files, in the order `next` names them; `begin` gets each entry (type
  * TREE_NONE: gone or no file; then no data), `data` its bytes, `end` the entry with the hash of
- * what was sent and whether it `changed` while it was read. Holes of sparse files do not travel:
+ * what came and whether it `changed` while it was read (then TREE_RACY, too). Holes of sparse files do not travel:
  * `hole` says how long.
  */
 struct place_get {

@@ -20,7 +20,6 @@ static void a_scan_finds_what_is_there(void **state)
 	struct trees *f = *state;
 
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-		_cleanup_buf_ struct buf mine = { 0 };
 		struct kept model = { 0 }, found = { 0 };
 		struct tree_walk_options options = { 0 };
 		uint64_t state_of_chance = seed;
