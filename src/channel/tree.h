@@ -83,8 +83,8 @@ void tree_writer_abandon(struct tree_writer *w);
 /*
  * Reading. Contents of files, in the order `next` names them; `begin` gets each entry (type
  * TREE_NONE: gone or no file; then no data), `data` its bytes, `end` the entry with the hash of
- * what came and whether it `changed` while it was read (then TREE_RACY, too). Holes of sparse files do not travel:
- * `hole` says how long.
+ * what came and whether it `changed` while it was read (then TREE_RACY, too). Holes of sparse files
+ * do not travel: `hole` says how long.
  */
 struct place_get {
 	const char *root;
