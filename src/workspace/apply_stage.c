@@ -368,7 +368,7 @@ static void set_time(int fd, uint64_t mtime_ns)
 	struct timespec now, times[2] = { { .tv_nsec = UTIME_OMIT }, { 0 } };
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	if (!mtime_ns || mtime_ns / 1000000000 >= (uint64_t)now.tv_sec)
+	if (!mtime_ns || mtime_ns > (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec)
 		return;
 	times[1].tv_sec = (time_t)(mtime_ns / 1000000000);
 	times[1].tv_nsec = (long)(mtime_ns % 1000000000);
