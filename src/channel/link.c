@@ -229,6 +229,13 @@ void link_flush_locked(struct link *l)
 		l->out_pos = 0;
 		if (out->cap > OUT_KEPT)
 			buf_free(out);
+	} else if (l->out_pos > out->len / 2) {
+		/* One that never takes everything must not make it grow for ever. */
+		size_t gone = l->out_pos;
+
+		buf_consume(out, gone);
+		wipe(out->data + out->len, gone);
+		l->out_pos = 0;
 	}
 	link_want_locked(l);
 }

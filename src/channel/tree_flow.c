@@ -242,9 +242,16 @@ static int send_some(struct tree_flow *f, struct error *err)
 		if (n < 0)
 			return -1;
 		if (n == 0)
-			return 0;
+			break;
 		f->out_pos += (size_t)n;
 		f->moved_ms = channel_now();
+	}
+	if (tree_flow_backlog(f) > 0) {
+		if (f->out_pos > f->out.len / 2) {
+			buf_consume(&f->out, f->out_pos);
+			f->out_pos = 0;
+		}
+		return 0;
 	}
 	buf_reset(&f->out);
 	f->out_pos = 0;
