@@ -14,6 +14,7 @@ import tempfile
 import time
 
 BERTH = os.environ.get("BERTH_BIN", "build/berth")
+KEEPER_LOCKED = 3  # exit status of a keeper that finds another
 KEEPER = os.path.join(os.path.dirname(BERTH), "berth-keeper")
 # What would take seconds to come round comes round at once.
 SHORT_PERIODS = ["--sweep-every", "50ms", "--reconcile-every", "100ms", "--retry-after", "50ms",
@@ -130,7 +131,7 @@ class Server:
                                       timeout=10, check=False, env={}, stdin=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL)
                 # One that is being killed has its lock until it is gone.
-                if done.returncode == 0:
+                if done.returncode != KEEPER_LOCKED:
                     return
                 time.sleep(0.05)
             except subprocess.TimeoutExpired:
