@@ -72,6 +72,14 @@ void pool_give(struct pool *pool, struct tx *connection)
 	pthread_mutex_unlock(&pool->lock);
 }
 
+void pool_each_idle(struct pool *pool, void (*fn)(struct tx *connection))
+{
+	pthread_mutex_lock(&pool->lock);
+	for (int i = 0; i < pool->idle_count; i++)
+		fn(pool->idle[i]);
+	pthread_mutex_unlock(&pool->lock);
+}
+
 void pool_close_idle(struct pool *pool, void (*close)(struct tx *connection))
 {
 	pthread_mutex_lock(&pool->lock);

@@ -35,5 +35,7 @@ void pool_drain(struct pool *pool, void (*close)(struct tx *connection));
 int pool_take(struct pool *pool, struct tx **connection, struct error *err);
 /* NULL: the connection is gone or was never opened, another one may take its room. */
 void pool_give(struct pool *pool, struct tx *connection);
+/* For what nobody holds at the moment; nobody can take one meanwhile, so `fn` is to be quick. */
+void pool_each_idle(struct pool *pool, void (*fn)(struct tx *connection));
 /* Closes what nobody holds at the moment. */
 void pool_close_idle(struct pool *pool, void (*close)(struct tx *connection));

@@ -1,7 +1,9 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include "base/fd.h"
 #include "base/id.h"
 #include "store/pool.h"
@@ -12,6 +14,11 @@
 #define BUSY_TIMEOUT_DEFAULT_MS 5000
 /* How long a reader waits for one of the others to finish. */
 #define READER_WAIT_MS 30000
+/* How old a snapshot may be that is read from again: what another program writes shows after that.
+ */
+#define SNAPSHOT_NS 5000000
+/* So many commits may pass before idle readers let go of theirs. */
+#define SNAPSHOT_COMMITS 64
 
 static const struct sql BEGIN = { "BEGIN", "BEGIN" };
 static const struct sql COMMIT = { "COMMIT", "COMMIT" };
@@ -24,6 +31,8 @@ struct sqlite_db {
 	struct sqlite_conn *writing;
 	struct sqlite_writer *writer;
 	struct pool readers;
+	bool keeps_snapshots; /* only beside a WAL: elsewhere a reader stops the writer */
+	atomic_uint_fast64_t let_go_at; /* commits when idle readers last let go */
 };
 
 static void close_reader(struct tx *tx)
@@ -99,6 +108,7 @@ static int sqlite_adopt(struct db *db, struct error *err)
 	struct sqlite_db *s = (struct sqlite_db *)db;
 	if (enter_wal(s->writing, err) < 0)
 		return -1;
+	s->keeps_snapshots = true;
 	return sqlite_exec_text(&s->writing->tx,
 				"PRAGMA journal_size_limit = 16777216;"
 				"PRAGMA wal_autocheckpoint = 4000",
@@ -118,9 +128,37 @@ static void sqlite_unlock_schema(struct db *db)
 	(void)db;
 }
 
+static void end_snapshot(struct sqlite_conn *reader)
+{
+	if (reader->has_snapshot && sqlite_conn_control(reader, &COMMIT, NULL) < 0 &&
+	    !sqlite_conn_lost_transaction(reader))
+		sqlite_conn_control(reader, &ROLLBACK, NULL);
+	reader->has_snapshot = false;
+}
+
+static void let_go(struct tx *tx)
+{
+	end_snapshot((struct sqlite_conn *)tx);
+}
+
+/* A snapshot that nobody reads keeps the WAL from being emptied. */
+static void let_go_sometimes(struct sqlite_db *s)
+{
+	uint64_t now = sqlite_writer_commits(s->writer);
+	uint64_t last = atomic_load(&s->let_go_at);
+
+	if (now - last >= SNAPSHOT_COMMITS &&
+	    atomic_compare_exchange_strong(&s->let_go_at, &last, now))
+		pool_each_idle(&s->readers, let_go);
+}
+
 static int sqlite_write(struct db *db, db_fn *fn, void *arg, struct error *err)
 {
-	return sqlite_writer_run(((struct sqlite_db *)db)->writer, fn, arg, err);
+	struct sqlite_db *s = (struct sqlite_db *)db;
+	int r = sqlite_writer_run(s->writer, fn, arg, err);
+
+	let_go_sometimes(s);
+	return r;
 }
 
 static int take_reader(struct sqlite_db *s, struct sqlite_conn **reader, struct error *err)
@@ -136,6 +174,36 @@ static int take_reader(struct sqlite_db *s, struct sqlite_conn **reader, struct 
 	return 0;
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/*
+ * Taking and giving back the locks of a snapshot is half of what reading one row costs. So a reader
+ * stays in its snapshot between reads and uses it again while nothing was committed since; who has
+ * the answer to a write has seen the count rise and reads what it wrote.
+ */
+static int begin_read(struct sqlite_db *s, struct sqlite_conn *reader, struct error *err)
+{
+	uint64_t commits = sqlite_writer_commits(s->writer);
+	int64_t now = now_ns();
+
+	if (reader->has_snapshot && reader->snapshot_commits == commits &&
+	    now - reader->snapshot_ns < SNAPSHOT_NS)
+		return 0;
+	end_snapshot(reader);
+	if (sqlite_conn_control(reader, &BEGIN, err) < 0)
+		return -1;
+	reader->has_snapshot = true;
+	reader->snapshot_commits = commits;
+	reader->snapshot_ns = now;
+	return 0;
+}
+
 static int sqlite_read(struct db *db, db_fn *fn, void *arg, struct error *err)
 {
 	struct sqlite_db *s = (struct sqlite_db *)db;
@@ -143,15 +211,13 @@ static int sqlite_read(struct db *db, db_fn *fn, void *arg, struct error *err)
 	if (take_reader(s, &reader, err) < 0)
 		return -1;
 
-	int r = sqlite_conn_control(reader, &BEGIN, err);
+	int r = begin_read(s, reader, err);
 	if (r == 0) {
 		r = tx_run(&reader->tx, fn, arg, err);
 		sqlite_conn_end_cursors(reader);
+		if (r < 0 || !s->keeps_snapshots)
+			end_snapshot(reader);
 	}
-	if (r == 0)
-		r = sqlite_conn_control(reader, &COMMIT, err);
-	if (!sqlite_conn_lost_transaction(reader))
-		sqlite_conn_control(reader, &ROLLBACK, NULL);
 	pool_give(&s->readers, &reader->tx);
 	return r;
 }
@@ -224,6 +290,7 @@ static int sqlite_backup_db(struct db *db, const char *to_path, struct error *er
 		return -1;
 	char id[ID_SIZE];
 	id_new(id);
+	end_snapshot(reader);
 	_cleanup_free_ char *temporary = xasprintf("%s.%s.tmp", to_path, id);
 	int r = copy_to(reader, temporary, err);
 	pool_give(&s->readers, &reader->tx);

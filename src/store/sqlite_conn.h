@@ -16,6 +16,10 @@ struct sqlite_conn {
 	char *path;
 	struct stmt_map statements;
 	struct sqlite_statement *busy; /* cursors that are open */
+	/* A reader's transaction that was left open; see sqlite.c. */
+	bool has_snapshot;
+	uint64_t snapshot_commits;
+	int64_t snapshot_ns;
 };
 
 /* Opens without reading the file. A reader cannot write whatever it is told. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include "store/sqlite_conn.h"
 
 /*
@@ -32,6 +33,7 @@ struct job {
 struct sqlite_writer {
 	struct sqlite_conn *conn;
 	pthread_t thread;
+	atomic_uint_fast64_t commits;
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t queued;
 	struct job *first;
@@ -89,13 +91,6 @@ static void refuse(struct job *job, const struct error *why)
 	answer(job, -1);
 }
 
-static void count(struct sqlite_writer *w, uint64_t *counter)
-{
-	pthread_mutex_lock(&w->lock);
-	++*counter;
-	pthread_mutex_unlock(&w->lock);
-}
-
 static void roll_back(struct sqlite_conn *conn)
 {
 	if (!sqlite_conn_lost_transaction(conn))
@@ -104,7 +99,10 @@ static void roll_back(struct sqlite_conn *conn)
 
 static int run_closure(struct sqlite_writer *w, struct job *job)
 {
-	count(w, &w->stats.jobs);
+	pthread_mutex_lock(&w->lock);
+	w->stats.jobs++;
+	pthread_mutex_unlock(&w->lock);
+
 	int r = tx_run(&w->conn->tx, job->fn, job->arg, job->err);
 	sqlite_conn_end_cursors(w->conn);
 	return r;
@@ -116,7 +114,7 @@ static int commit(struct sqlite_writer *w, struct error *err)
 	if (r < 0)
 		roll_back(w->conn);
 	else
-		count(w, &w->stats.commits);
+		atomic_fetch_add(&w->commits, 1);
 	return r;
 }
 
@@ -300,9 +298,15 @@ int sqlite_writer_run(struct sqlite_writer *w, db_fn *fn, void *arg, struct erro
 	return job.result;
 }
 
+uint64_t sqlite_writer_commits(struct sqlite_writer *w)
+{
+	return atomic_load(&w->commits);
+}
+
 void sqlite_writer_stats(struct sqlite_writer *w, struct sqlite_writer_stats *stats)
 {
 	pthread_mutex_lock(&w->lock);
 	*stats = w->stats;
 	pthread_mutex_unlock(&w->lock);
+	stats->commits = sqlite_writer_commits(w);
 }

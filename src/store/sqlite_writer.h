@@ -17,9 +17,12 @@ void sqlite_writer_stop(struct sqlite_writer *writer); /* after the queued jobs;
 /* Runs fn on the writer's thread and waits for the commit. */
 int sqlite_writer_run(struct sqlite_writer *writer, db_fn *fn, void *arg, struct error *err);
 
+/* Transactions made durable so far; counted before the jobs in one get their answers. */
+uint64_t sqlite_writer_commits(struct sqlite_writer *writer);
+
 struct sqlite_writer_stats {
 	uint64_t jobs;    /* closures run, again counted again */
-	uint64_t commits; /* transactions made durable */
+	uint64_t commits; /* sqlite_writer_commits */
 	size_t queued;    /* waiting now */
 };
 void sqlite_writer_stats(struct sqlite_writer *writer, struct sqlite_writer_stats *stats);

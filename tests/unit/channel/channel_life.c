@@ -180,9 +180,11 @@ static void stopping_one_place_leaves_the_others(void **state)
 	join(&there);
 }
 
+/* Ends only when the file $0 is there, however slowly this test gets on. */
 #define COUNTING                                                                                   \
 	"i=0; while [ $i -lt 4000 ]; do echo line $i; i=$((i+1)); "                                \
-	"[ $((i % 40)) = 0 ] && sleep 0.01; done; exit 5"
+	"[ $((i % 40)) = 0 ] && sleep 0.01; "                                                      \
+	"[ $i = 3000 ] && until [ -e \"$0\" ]; do echo waits >&2; sleep 0.05; done; done; exit 5"
 
 static void check_counted(struct execs *t, const struct going *g, const struct exec_result *result)
 {
@@ -204,9 +206,11 @@ static void a_restarted_server_adopts_what_runs_twice(void **state)
 	struct execs *t = *state;
 	struct going *g = xcalloc(MANY, sizeof(*g));
 	int64_t seen[MANY] = { 0 };
+	_cleanup_free_ char *enough = path_join(t->dir->path, "enough");
 
 	for (int i = 0; i < MANY; i++) {
-		prepare(t, &g[i], SHELL_COMMAND(COUNTING));
+		prepare(t, &g[i],
+			COMMAND((char *)"/bin/sh", (char *)"-c", (char *)COUNTING, enough));
 		start_in_thread(t, &g[i]);
 	}
 	for (int round = 0; round < 2; round++) {
@@ -229,6 +233,7 @@ static void a_restarted_server_adopts_what_runs_twice(void **state)
 			spawn_wait(&g[i]);
 		}
 	}
+	write_file_at(t->dir->fd, "enough", "", 0600);
 	for (int i = 0; i < MANY; i++) {
 		join(&g[i]);
 		check_counted(t, &g[i], &g[i].result);

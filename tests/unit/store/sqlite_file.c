@@ -265,6 +265,56 @@ static void a_copy_of_postgresql_is_refused_with_the_right_command(void **state)
 	assert_non_null(strstr(s->err.message, "pg_dump"));
 }
 
+static void who_wrote_reads_it_at_once(void **state)
+{
+	struct store *s = store_of(state);
+	char key[16];
+
+	for (int i = 0; i < 200; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		assert_done(s, put(s, key));
+		assert_int_equal(kv_count(s), i + 1);
+		assert_int_equal(kv_count(s), i + 1);
+	}
+}
+
+static void what_another_program_writes_is_seen(void **state)
+{
+	struct store *s = store_of(state);
+	sqlite3 *db = NULL;
+
+	assert_int_equal(kv_count(s), 0);
+	assert_int_equal(sqlite3_open(s->path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "INSERT INTO kv VALUES ('theirs', 1)", NULL, NULL, NULL),
+			 SQLITE_OK);
+	sqlite3_close(db);
+	for (int i = 0; i < 1000 && kv_count(s) == 0; i++)
+		usleep(1000);
+	assert_int_equal(kv_count(s), 1);
+}
+
+/* Readers that nobody uses any more must not keep the WAL from being emptied. */
+static void idle_readers_do_not_make_the_wal_grow(void **state)
+{
+	struct store *s = store_of(state);
+	_cleanup_free_ char *wal = xasprintf("%s-wal", s->path);
+	_cleanup_free_ char *key = xcalloc(1, 20001);
+	struct stat st;
+
+	memset(key, 'k', 20000);
+	kv_count(s);
+	/* About 4 pages each, of which a checkpoint takes 4,000. */
+	for (int i = 0; i < 3000; i++) {
+		snprintf(key, 8, "%07d", i);
+		key[7] = 'k';
+		assert_done(s, put(s, key));
+		if (i == 10)
+			kv_count(s);
+	}
+	assert_int_equal(stat(wal, &st), 0);
+	assert_true(st.st_size < 60 << 20);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && streq(argv[1], "hold-lock"))
@@ -281,6 +331,9 @@ int main(int argc, char **argv)
 		ON_SQLITE(a_directory_that_is_not_there_is_named),
 		ON_SQLITE(the_database_and_its_companions_are_private),
 		ON_SQLITE(a_copy_taken_while_writing_is_one_moment_of_the_database),
+		ON_SQLITE(who_wrote_reads_it_at_once),
+		ON_SQLITE(what_another_program_writes_is_seen),
+		ON_SQLITE(idle_readers_do_not_make_the_wal_grow),
 		ON_SQLITE(a_copy_onto_the_database_itself_is_refused),
 		ON_POSTGRES(a_copy_of_postgresql_is_refused_with_the_right_command),
 	};
