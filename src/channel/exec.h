@@ -93,9 +93,10 @@ int executor_labels(struct executor *executor, char ***labels, struct error *err
 int executor_stop_label(struct executor *executor, const char *label, int64_t wait_ms,
 			struct error *err);
 /*
- * Where on this host the layer is that a place wrote over its workspace (SANDBOX overlay): absolute,
- * allocated. Also when its relay has died, as long as the keeper has its remains; ERR_NOT_FOUND when
- * it has none any more, or the place never had such a layer. The place must be open.
+ * Where on this host the layer is that a place wrote over its workspace (SANDBOX overlay):
+ * absolute, allocated. Also when its relay has died, as long as the keeper has its remains;
+ * ERR_NOT_FOUND when it has none any more, or the place never had such a layer. The place must be
+ * open.
  */
 int executor_workspace_upper(struct executor *executor, const char *place_id, int64_t generation,
 			     char **path, struct error *err);

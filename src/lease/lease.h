@@ -66,7 +66,7 @@ struct lease_request {
 	const struct environment *environment;
 	const json_t *runtime_config; /* secrets resolved; NULL: the stored config holds none */
 	const char *run_id, *issue_id, *agent_id, *workspace_id,
-		*workspace_mode;         /* NULL for none */
+		*workspace_mode; /* NULL for none */
 	/*
 	 * What the place is to have as its /workspace; NULL: a directory of its own. Where that
 	 * cannot be had (another provider, a file system that cannot be laid under) lease_acquire

@@ -31,7 +31,7 @@ struct sqlite_db {
 	struct sqlite_conn *writing;
 	struct sqlite_writer *writer;
 	struct pool readers;
-	bool keeps_snapshots; /* only beside a WAL: elsewhere a reader stops the writer */
+	bool keeps_snapshots;           /* only beside a WAL: elsewhere a reader stops the writer */
 	atomic_uint_fast64_t let_go_at; /* commits when idle readers last let go */
 };
 
