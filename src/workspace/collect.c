@@ -130,6 +130,9 @@ static int fetch_changes(struct fetch *f, struct error *err)
 	struct manifest_writer *changes;
 	bool layer = f->act->upper_path && !has_file(f->run_fd, RESULTS_PLACE);
 
+	if (!layer && !has_file(f->run_fd, RESULTS_PLACE))
+		return error_set(err, ERR_UNAVAILABLE,
+				 "what the place wrote is not to be found: its layer is gone");
 	if (manifest_open(f->run_fd, RESULTS_BASE, &f->base, err) < 0)
 		return error_wrap(err, "what was staged");
 	if (blobs_clear(f->run_fd, err) < 0 ||
