@@ -320,7 +320,10 @@ static bool is_of_this_room(const char *point)
 		!strstr(point, "realize") && !strstr(point, "start") && !strstr(point, "execute"));
 }
 
-/* Each point in turn; with BERTH_TEST_LONG also its later hits. Returns how many walks were killed.
+/*
+ * In turn: killed after what was done, which nobody then heard of, and refused before it; with
+ * BERTH_TEST_LONG both at both, and at later hits, as tests/fault/kill_loop.py does for the whole
+ * program. Returns how many walks were killed.
  */
 static int trouble_at_every_point(const char *action, int max_hits)
 {
@@ -332,7 +335,8 @@ static int trouble_at_every_point(const char *action, int max_hits)
 		bool kills = streq(action, "kill"), killed;
 		int hit = 0;
 
-		if (!is_of_this_room(point))
+		if (!is_of_this_room(point) ||
+		    (!thorough && !strstr(point, kills ? ".after" : ".before")))
 			continue;
 		points++;
 		do {
@@ -348,14 +352,14 @@ static int trouble_at_every_point(const char *action, int max_hits)
 		} while (thorough && (killed || !kills) && hit <= max_hits);
 	}
 	print_message("%d points, %d crashes\n", points, crashes);
-	assert_true(points > 50);
+	assert_true(points > 25);
 	return crashes;
 }
 
 static void a_server_killed_at_any_point_is_recovered(void **state)
 {
 	(void)state;
-	assert_true(trouble_at_every_point("kill", 50) > 50);
+	assert_true(trouble_at_every_point("kill", 50) > 25);
 }
 
 /* Every time it comes by: whatever is refused once is refused again. */
