@@ -497,7 +497,7 @@ def compress(w):
     run = w.run("seq", "1", "5000")
     if not w.await_run(run):
         return
-    packed = os.path.join(w.server.data, "logs", run[:2], f"{run}.data.zst")
+    packed = os.path.join(w.server.data, "logs", run[-2:], f"{run}.data.zst")
     w.until(lambda: os.path.exists(packed))
     w.until(lambda: w.server.query("SELECT 1 FROM counters WHERE name LIKE 'logs.packed.%'"))
     status, page = w.call("GET", f"/api/heartbeat-runs/{run}/log")
