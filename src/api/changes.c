@@ -250,7 +250,8 @@ const struct route CHANGE_ROUTES[] = {
 	  .summary = "What a workspace would bring into a place; brings nothing" },
 	{ HTTP_POST, "/api/environment-leases/:id/stage", .access = ACCESS_ENVIRONMENTS,
 	  .subject = SUBJECT_LEASE, .body = STAGE_FIELDS, .run = lease_stage, .answer = "Changes",
-	  .errors = "lease_generation_stale lease_not_active unprocessable payload_too_large",
+	  .errors = "lease_generation_stale lease_not_active conflict unprocessable "
+		    "payload_too_large",
 	  .summary = "Copies a directory of the server's machine into the place" },
 	{ HTTP_POST, "/api/environment-leases/:id/collect", ROUTE_NO_BODY_OK, LEASE_COLLECT_FIELDS,
 	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = lease_collect,

@@ -230,7 +230,8 @@ const struct route LEASE_ROUTES[] = {
 	{ HTTP_POST, "/api/environments/:id/leases", ROUTE_IDEMPOTENT_KEY | ROUTE_NO_BODY_OK,
 	  ACQUIRE_FIELDS, .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_ENVIRONMENT,
 	  .run = acquire, .answer = "201 Lease",
-	  .errors = "place_busy environment_inactive lease_acquire_failed unsupported_environment",
+	  .errors = "place_busy environment_inactive lease_acquire_failed unsupported_environment "
+		    "unprocessable",
 	  .summary = "Acquires a lease" },
 	{ HTTP_GET, "/api/environment-leases/:id", .access = ACCESS_ENVIRONMENTS,
 	  .subject = SUBJECT_LEASE, .run = show, .answer = "Lease", .summary = "One lease" },

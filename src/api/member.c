@@ -114,7 +114,7 @@ const struct route MEMBER_ROUTES[] = {
 	  .body = MEMBER_FIELDS, .run = put, .answer = "Member",
 	  .summary = "Makes somebody a member, or changes what the body names" },
 	{ HTTP_DELETE, MEMBERS "/:type/:id", .access = ACCESS_MEMBERS, .subject = SUBJECT_COMPANY,
-	  .run = destroy, .answer = "Member",
+	  .run = destroy, .answer = "Member", .errors = "conflict",
 	  .summary = "Ends a membership; not the last owner's" },
 	{ 0 },
 };

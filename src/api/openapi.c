@@ -247,6 +247,19 @@ static void add_own_codes(struct refusals *refusals, const struct route *route)
 		add_code(refusals, error_code_from_name(word));
 }
 
+/*
+ * Whether somebody who is known can be told that they may not: where reading is all that it takes,
+ * what is another's is not there. What goes on in a lease is for those who may have one.
+ */
+static bool may_forbid(const struct route *route)
+{
+	if (route->access == ACCESS_PUBLIC || route->access == ACCESS_SIGNED_IN)
+		return false;
+	return route->access != ACCESS_READ || route->subject == SUBJECT_COMPANY ||
+	       route->subject == SUBJECT_EXEC || route->method != HTTP_GET ||
+	       route->flags & ROUTE_IN_PLACE;
+}
+
 static void collect_codes(struct refusals *refusals, const struct route *route)
 {
 	bool body = route->body != NULL;
@@ -255,11 +268,14 @@ static void collect_codes(struct refusals *refusals, const struct route *route)
 		add_code(refusals, ERR_INVALID_JSON);
 	if (body || route->query)
 		add_code(refusals, ERR_VALIDATION);
-	if (route->access != ACCESS_PUBLIC) {
-		add_code(refusals, ERR_UNAUTHENTICATED);
+	/* A bad token is refused, also where none is needed. */
+	add_code(refusals, ERR_UNAUTHENTICATED);
+	add_code(refusals, ERR_TOO_MANY);
+	/* X-Paperclip-Run-Id must name a run that the request can belong to. */
+	if (route->access != ACCESS_PUBLIC)
+		add_code(refusals, ERR_UNPROCESSABLE);
+	if (may_forbid(route))
 		add_code(refusals, ERR_FORBIDDEN);
-		add_code(refusals, ERR_TOO_MANY);
-	}
 	if (strchr(route->path, ':'))
 		add_code(refusals, ERR_NOT_FOUND);
 	if (body)

@@ -110,7 +110,7 @@ const struct route RUN_ROUTES[] = {
 	  .query = LIST_QUERY, .run = list, .answer = "RunPage", .summary = "Runs, newest first" },
 	{ HTTP_POST, "/api/companies/:cid/runs", ROUTE_IDEMPOTENT_KEY, RUN_FIELDS,
 	  .access = ACCESS_WRITE, .subject = SUBJECT_COMPANY, .run = create, .answer = "201 Run",
-	  .errors = "unprocessable queue_full", .summary = "Queues a run" },
+	  .errors = "conflict unprocessable queue_full", .summary = "Queues a run" },
 	{ HTTP_GET, "/api/runs/:id", .access = ACCESS_READ, .subject = SUBJECT_RUN, .run = show,
 	  .answer = "Run", .summary = "One run" },
 	{ HTTP_POST, "/api/runs/:id/cancel", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_BOARD,

@@ -175,7 +175,7 @@ const struct route SYSTEM_ROUTES[] = {
 	{ HTTP_POST, "/api/prune", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .access = ACCESS_ADMIN,
 	  .run = prune, .answer = "Pruned", .summary = "Forgets finished history" },
 	{ HTTP_POST, "/api/backup", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .access = ACCESS_ADMIN,
-	  .run = backup, .answer = "201 Backup", .errors = "conflict",
+	  .run = backup, .answer = "201 Backup",
 	  .summary = "A consistent copy of the database while it is in use" },
 	{ 0 },
 };

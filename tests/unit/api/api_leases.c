@@ -112,7 +112,19 @@ static void what_a_lease_is_for_must_be_of_its_company(void **state)
 	refused(t, 422, "unprocessable", "agentId", CALL("POST", path, body));
 }
 
-static void ro_20_leases_are_listed_by_status(void **state)
+static void RO_21_one_lease_is_shown(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_json_ json_t *lease = acquire(t, t->box, "{}");
+	PATH("/api/environment-leases/%s", json_str(lease, "id"));
+	_cleanup_json_ json_t *shown = get(t, path);
+
+	assert_string_equal(json_str(shown, "id"), json_str(lease, "id"));
+	assert_string_equal(json_str(shown, "environmentId"), t->box);
+	assert_string_equal(json_str(shown, "status"), "active");
+}
+
+static void RO_20_leases_are_listed_by_status(void **state)
 {
 	struct api_test *t = *state;
 	_cleanup_json_ json_t *lease = acquire(t, t->box, "{}");
@@ -250,7 +262,8 @@ int main(void)
 		api_unit_test(a_stale_generation_is_refused_everywhere),
 		api_unit_test(bad_requests_for_a_lease_change_nothing),
 		api_unit_test(what_a_lease_is_for_must_be_of_its_company),
-		api_unit_test(ro_20_leases_are_listed_by_status),
+		api_unit_test(RO_21_one_lease_is_shown),
+		api_unit_test(RO_20_leases_are_listed_by_status),
 		api_unit_test(a_busy_place_is_told_with_the_reason),
 		api_unit_test(a_client_that_stops_waiting_gives_up_its_turn),
 		api_unit_test(a_lease_asked_for_twice_under_a_key_is_one_lease),

@@ -87,7 +87,7 @@ static void activity_is_paged_from_the_newest(void **state)
 			    "company.created");
 }
 
-static void ro_1_a_list_of_environments_can_be_narrowed(void **state)
+static void RO_1_a_list_of_environments_can_be_narrowed(void **state)
 {
 	struct api_test *t = *state;
 	PATH("/api/companies/%s/environments?driver=local", t->company);
@@ -100,7 +100,7 @@ static void ro_1_a_list_of_environments_can_be_narrowed(void **state)
 	refused(t, 400, "validation_error", NULL, CALL("GET", bad));
 }
 
-static void ro_12_an_ssh_environment_needs_a_workspace_path(void **state)
+static void RO_12_an_ssh_environment_needs_a_workspace_path(void **state)
 {
 	struct api_test *t = *state;
 	PATH("/api/companies/%s/environments", t->company);
@@ -111,7 +111,7 @@ static void ro_12_an_ssh_environment_needs_a_workspace_path(void **state)
 		     " {\"host\": \"h\", \"username\": \"u\"}}"));
 }
 
-static void ro_15_the_fake_provider_is_not_for_saving(void **state)
+static void RO_15_the_fake_provider_is_not_for_saving(void **state)
 {
 	struct api_test *t = *state;
 
@@ -138,7 +138,7 @@ static json_t *newest_details(struct api_test *t, const char *action)
 	return json_incref(json_object_get(item, "details"));
 }
 
-static void ro_23_a_patch_is_told_by_its_fields_never_by_its_values(void **state)
+static void RO_23_a_patch_is_told_by_its_fields_never_by_its_values(void **state)
 {
 	struct api_test *t = *state;
 	PATH("/api/environments/%s", t->box);
@@ -175,7 +175,7 @@ static void a_patch_lays_its_keys_over_those_there_are(void **state)
 	refused(t, 400, "validation_error", NULL, CALL("PATCH", path, "{\"driver\": \"warp\"}"));
 }
 
-static void ro_24_another_driver_starts_with_an_empty_config(void **state)
+static void RO_24_another_driver_starts_with_an_empty_config(void **state)
 {
 	struct api_test *t = *state;
 	char far[ID_SIZE];
@@ -201,7 +201,7 @@ static void ro_24_another_driver_starts_with_an_empty_config(void **state)
 	assert_non_null(strstr(text, "\"changedFields\":[\"config\",\"driver\"]"));
 }
 
-static void ro_25_an_ssh_environment_cannot_be_had_without_its_config(void **state)
+static void RO_25_an_ssh_environment_cannot_be_had_without_its_config(void **state)
 {
 	struct api_test *t = *state;
 	PATH("/api/environments/%s", t->box);
@@ -213,7 +213,7 @@ static void ro_25_an_ssh_environment_cannot_be_had_without_its_config(void **sta
 	assert_string_equal(json_str(still, "driver"), "sandbox");
 }
 
-static void ro_27_a_missing_environment_is_404_everywhere(void **state)
+static void RO_27_a_missing_environment_is_404_everywhere(void **state)
 {
 	struct api_test *t = *state;
 	static const char *const base = "/api/environments/" NOWHERE;
@@ -229,7 +229,7 @@ static void ro_27_a_missing_environment_is_404_everywhere(void **state)
 	refused(t, 404, "not_found", "Environment not found", CALL("POST", leases, "{}"));
 }
 
-static void ro_29_a_probe_is_answered_and_noted(void **state)
+static void RO_29_a_probe_is_answered_and_noted(void **state)
 {
 	struct api_test *t = *state;
 	PATH("/api/environments/%s/probe", t->box);
@@ -291,15 +291,15 @@ int main(void)
 		api_unit_test(an_unknown_company_is_404_on_every_route),
 		api_unit_test(context_records_are_made_and_listed),
 		api_unit_test(activity_is_paged_from_the_newest),
-		api_unit_test(ro_1_a_list_of_environments_can_be_narrowed),
-		api_unit_test(ro_12_an_ssh_environment_needs_a_workspace_path),
-		api_unit_test(ro_15_the_fake_provider_is_not_for_saving),
-		api_unit_test(ro_23_a_patch_is_told_by_its_fields_never_by_its_values),
+		api_unit_test(RO_1_a_list_of_environments_can_be_narrowed),
+		api_unit_test(RO_12_an_ssh_environment_needs_a_workspace_path),
+		api_unit_test(RO_15_the_fake_provider_is_not_for_saving),
+		api_unit_test(RO_23_a_patch_is_told_by_its_fields_never_by_its_values),
 		api_unit_test(a_patch_lays_its_keys_over_those_there_are),
-		api_unit_test(ro_24_another_driver_starts_with_an_empty_config),
-		api_unit_test(ro_25_an_ssh_environment_cannot_be_had_without_its_config),
-		api_unit_test(ro_27_a_missing_environment_is_404_everywhere),
-		api_unit_test(ro_29_a_probe_is_answered_and_noted),
+		api_unit_test(RO_24_another_driver_starts_with_an_empty_config),
+		api_unit_test(RO_25_an_ssh_environment_cannot_be_had_without_its_config),
+		api_unit_test(RO_27_a_missing_environment_is_404_everywhere),
+		api_unit_test(RO_29_a_probe_is_answered_and_noted),
 		api_unit_test(an_environment_in_use_stays),
 		api_unit_test(an_environment_nothing_needs_can_go),
 		api_unit_test(an_environment_made_under_a_key_is_made_once),

@@ -186,6 +186,38 @@ static void ssh_and_plugin_environments_are_stored_and_not_used(void **state)
 	}
 }
 
+/* Only those who manage environments make it; from then on it is everybody's who may run. */
+static void the_sandbox_is_for_everybody_once_somebody_has_made_it(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/sandbox", p->ours.company);
+	_cleanup_free_ char *list = xasprintf("/api/companies/%s/environments", p->ours.company);
+	static const enum who RUNNERS[] = { OPERATOR, AGENT, RUN };
+
+	for (size_t i = 0; i < ARRAY_SIZE(RUNNERS); i++) {
+		_cleanup_buf_ struct buf out = { 0 };
+		_cleanup_json_ json_t *before = asked(p, LOCAL, list);
+
+		assert_int_equal(ask(p, RUNNERS[i], CALL("POST", path), &out), 403);
+		assert_non_null(strstr(buf_str(&out), "environments:manage"));
+		assert_int_equal(json_array_size(before), 2);
+	}
+	json_decref(post(&p->api, 201, list,
+			 "{\"name\": \"Sandbox\", \"driver\": \"sandbox\","
+			 " \"config\": {\"provider\": \"fake\"}}"));
+	for (size_t i = 0; i < ARRAY_SIZE(RUNNERS); i++) {
+		_cleanup_buf_ struct buf out = { 0 };
+
+		assert_int_equal(ask(p, RUNNERS[i], CALL("POST", path), &out), 200);
+
+		_cleanup_json_ json_t *seen = json_parse(buf_str(&out), out.len, NULL);
+
+		assert_string_equal(json_str(seen, "name"), "Sandbox");
+		assert_redacted(seen);
+	}
+	assert_asked(p, 403, VIEWER, CALL("POST", path));
+}
+
 static void RO_30_a_draft_is_probed_and_nothing_of_it_is_kept(void **state)
 {
 	struct api_test *t = *state;
@@ -314,6 +346,7 @@ int main(void)
 		api_unit_test(RO_26_an_environment_does_not_become_a_fake_sandbox),
 		api_unit_test(a_config_that_is_the_whole_loses_what_it_does_not_name),
 		api_unit_test(ssh_and_plugin_environments_are_stored_and_not_used),
+		people_test(the_sandbox_is_for_everybody_once_somebody_has_made_it),
 		api_unit_test(RO_30_a_draft_is_probed_and_nothing_of_it_is_kept),
 		api_unit_test(RO_30_a_key_that_was_typed_in_is_told_to_nobody),
 		api_unit_test(I12_usage_names_who_has_chosen_it_and_what_is_in_the_way),

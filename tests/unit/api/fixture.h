@@ -39,10 +39,40 @@ struct call {
 	const char *method, *path, *body, *key, *accept;
 	const char *token;  /* bearer */
 	const char *header; /* one more, as it stands */
+	const char *type;   /* of the body; NULL: JSON */
+	bool websocket;     /* asks for one */
 };
 /* CALL(method, path), CALL(method, path, body), CALL(method, path, body, key) */
 #define CALL(...) CALL_(__VA_ARGS__, NULL, NULL, NULL)
 #define CALL_(m, p, b, k, ...) (&(struct call){ .method = m, .path = p, .body = b, .key = k })
+
+/*
+ * Refusals that a test got from a real server, one a line, in the file that BERTH_REFUSALS names:
+ * tests/openapi/refusals compares them with the document.
+ */
+static inline void note_refusal(const struct api_test *t, const struct call *call, long status,
+				const char *answer)
+{
+	const char *file = getenv("BERTH_REFUSALS");
+	_cleanup_json_ json_t *json = NULL;
+	_cleanup_close_ int fd = -1;
+
+	if (!file || status < 400 || !strstr(t->socket, "/berth.sock"))
+		return;
+	json = json_parse(answer, strlen(answer), NULL);
+	fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	dprintf(fd, "%s %s %ld %s\n", call->method, call->path, status,
+		json_str(json, "code") ? json_str(json, "code") : "-");
+}
+
+static inline struct curl_slist *websocket_headers(struct curl_slist *headers)
+{
+	headers = curl_slist_append(headers, "Connection: Upgrade");
+	headers = curl_slist_append(headers, "Upgrade: websocket");
+	headers = curl_slist_append(headers, "Sec-WebSocket-Version: 13");
+	return curl_slist_append(headers, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==");
+}
 
 /* Returns the status; the answer's bytes are appended to `out`. */
 static inline int call_raw(const struct api_test *t, const struct call *call, struct buf *out)
@@ -51,7 +81,10 @@ static inline int call_raw(const struct api_test *t, const struct call *call, st
 	_cleanup_free_ char *url = xasprintf("http://localhost%s", call->path);
 	_cleanup_free_ char *key = call->key ? xasprintf("Idempotency-Key: %s", call->key) : NULL;
 	_cleanup_free_ char *accept = call->accept ? xasprintf("Accept: %s", call->accept) : NULL;
-	struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+	_cleanup_free_ char *type =
+		xasprintf("Content-Type: %s", call->type ? call->type : "application/json");
+	struct curl_slist *headers = curl_slist_append(NULL, type);
+	size_t before = out->len;
 	long status = 0;
 
 	if (key)
@@ -65,6 +98,8 @@ static inline int call_raw(const struct api_test *t, const struct call *call, st
 	}
 	if (call->header)
 		headers = curl_slist_append(headers, call->header);
+	if (call->websocket)
+		headers = websocket_headers(headers);
 	headers = curl_slist_append(headers, "Expect:");
 	curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, t->socket);
 	curl_easy_setopt(curl, CURLOPT_URL, url);
@@ -84,6 +119,7 @@ static inline int call_raw(const struct api_test *t, const struct call *call, st
 	curl_easy_cleanup(curl);
 	if (code != CURLE_OK)
 		fail_msg("%s %s: %s", call->method, call->path, curl_easy_strerror(code));
+	note_refusal(t, call, status, buf_str(out) + before);
 	return (int)status;
 }
 

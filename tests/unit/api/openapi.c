@@ -1,41 +1,6 @@
+#include "document.h"
 #include "fixture.h"
-#include "api/openapi.h"
 #include "api/shapes.h"
-
-#define EACH_ROUTE(route)                                                                          \
-	for (const struct route *const *table = ALL_ROUTES; *table; table++)                       \
-		for (const struct route *route = *table; route->path; route++)
-
-/* "/api/runs/:id" -> "/api/runs/{id}" */
-static char *template_of(const char *path)
-{
-	_cleanup_buf_ struct buf out = { 0 };
-
-	for (bool name = false; *path; path++) {
-		if (name && *path == '/') {
-			buf_putc(&out, '}');
-			name = false;
-		}
-		buf_putc(&out, *path == ':' ? '{' : *path);
-		name |= *path == ':';
-		if (name && !path[1])
-			buf_putc(&out, '}');
-	}
-	return buf_steal(&out);
-}
-
-static const json_t *find_operation(const json_t *document, const struct route *route)
-{
-	_cleanup_free_ char *path = template_of(route->path);
-	const json_t *item = json_object_at(json_object_at(document, "paths"), path);
-	const char *method = route->method == HTTP_GET     ? "get"
-			     : route->method == HTTP_POST  ? "post"
-			     : route->method == HTTP_PUT   ? "put"
-			     : route->method == HTTP_PATCH ? "patch"
-							   : "delete";
-
-	return json_object_at(item, method);
-}
 
 static void every_route_is_in_the_document(void **state)
 {

@@ -6,13 +6,20 @@
 #include <sqlite3.h>
 
 static const char *const ASKED[] = {
-	"METRIC_RUNS",      "METRIC_LEASES",
-	"METRIC_PLACES",    "OLD_RUNS",
-	"OLD_LEASES",       "RUN_OLD",
-	"RUN_COUNT_QUEUED", "RUN_QUEUE_BY_COMPANY",
-	"PRUNE_LEASES",     "CAPACITY_COMPANY_LEASES",
+	"METRIC_RUNS",         "METRIC_LEASES",
+	"METRIC_PLACES",       "OLD_RUNS",
+	"OLD_LEASES",          "RUN_OLD",
+	"RUN_COUNT_QUEUED",    "RUN_QUEUE_BY_COMPANY",
+	"PRUNE_LEASES",        "CAPACITY_COMPANY_LEASES",
+	"PRUNE_PLACES",        "RUN_LIST",
+	"RUN_LIST_BY_STATUS",  "RUN_TO_PACK",
+	"EVENT_AFTER",         "EVENT_ACTIVITY_AFTER",
+	"EVENT_OF_RUN",        "EVENT_PRUNE",
+	"ACTIVITY_OF_COMPANY", "ACTIVITY_OF_ENTITY",
+	"ACTIVITY_PRUNE",
 };
-static const char *const LARGE[] = { "runs", "leases", "places", "activity", "events" };
+/* "p": places, in statements that call them so. */
+static const char *const LARGE[] = { "runs", "leases", "places", "p", "activity", "events" };
 
 static bool is_asked(const char *name)
 {

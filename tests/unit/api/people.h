@@ -185,6 +185,56 @@ static inline int people_down(void **state)
 	return 0;
 }
 
+/* ---- paths with real ids in them ---- */
+
+static const struct {
+	const char *prefix;
+	size_t offset;
+} SUBJECTS[] = {
+	{ "/api/companies/", offsetof(struct holdings, company) },
+	{ "/api/environments/", offsetof(struct holdings, environment) },
+	{ "/api/environment-leases/", offsetof(struct holdings, lease) },
+	{ "/api/agents/", offsetof(struct holdings, agent) },
+	{ "/api/runs/", offsetof(struct holdings, run) },
+	{ "/api/heartbeat-runs/", offsetof(struct holdings, run) },
+	{ "/api/execs/", offsetof(struct holdings, run) },
+	{ "/api/projects/", offsetof(struct holdings, project) },
+	{ "/api/issues/", offsetof(struct holdings, issue) },
+	{ "/api/execution-workspaces/", offsetof(struct holdings, workspace) },
+};
+#define NO_ID "44444444-4444-4444-8444-444444444444"
+
+/* Whether the path is about something of a company. */
+static inline bool is_scoped(const char *path)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(SUBJECTS); i++)
+		if (str_starts(path, SUBJECTS[i].prefix))
+			return true;
+	return false;
+}
+
+/* The path with the holder's id for its first name; NULL: an id of nothing. */
+static inline char *filled(const char *path, const struct holdings *h)
+{
+	_cleanup_buf_ struct buf out = { 0 };
+	const char *subject = NO_ID;
+	bool first = true;
+
+	for (size_t i = 0; h && i < ARRAY_SIZE(SUBJECTS); i++)
+		if (str_starts(path, SUBJECTS[i].prefix))
+			subject = (const char *)h + SUBJECTS[i].offset;
+	for (const char *at = path; *at;) {
+		if (*at != ':') {
+			buf_putc(&out, *at++);
+			continue;
+		}
+		buf_puts(&out, first ? subject : str_starts(at, ":type") ? "user" : NO_ID);
+		first = false;
+		at += strcspn(at, "/");
+	}
+	return buf_steal(&out);
+}
+
 #define people_test(f) cmocka_unit_test_setup_teardown(f, people_up, people_down)
 
 /* The status somebody gets; the answer is appended to `out` if given. */
