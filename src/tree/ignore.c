@@ -93,6 +93,10 @@ static int add_file(struct ignore *ignore, int dir_fd, const char *dir, const ch
 
 	if (fd < 0 && (errno == ENOENT || errno == ELOOP || errno == ENXIO))
 		return 0;
+	/* A directory that may be listed but not searched: nothing in it can be read anyway. */
+	if (fd < 0 && errno == EACCES && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+	    errno == EACCES)
+		return 0;
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "read %s%s%s", dir, *dir ? "/" : "", name);
 	if (!S_ISREG(st.st_mode))
@@ -103,7 +107,8 @@ static int add_file(struct ignore *ignore, int dir_fd, const char *dir, const ch
 	return 0;
 }
 
-int ignore_enter(struct ignore *ignore, const char *path, int dir_fd, struct error *err)
+int ignore_enter_from(struct ignore *ignore, const char *path, int git_fd, int berth_fd,
+		      struct error *err)
 {
 	size_t path_len = strlen(path);
 	struct level level = {
@@ -116,12 +121,17 @@ int ignore_enter(struct ignore *ignore, const char *path, int dir_fd, struct err
 		ignore->levels = xreallocarray(ignore->levels, ignore->level_cap, sizeof(level));
 	}
 	ignore->levels[ignore->level_count++] = level;
-	if (add_file(ignore, dir_fd, path, ".gitignore", err) < 0 ||
-	    add_file(ignore, dir_fd, path, ".berthignore", err) < 0) {
+	if ((git_fd >= 0 && add_file(ignore, git_fd, path, ".gitignore", err) < 0) ||
+	    (berth_fd >= 0 && add_file(ignore, berth_fd, path, ".berthignore", err) < 0)) {
 		ignore_leave(ignore);
 		return -1;
 	}
 	return 0;
+}
+
+int ignore_enter(struct ignore *ignore, const char *path, int dir_fd, struct error *err)
+{
+	return ignore_enter_from(ignore, path, dir_fd, dir_fd, err);
 }
 
 void ignore_leave(struct ignore *ignore)

@@ -28,6 +28,9 @@ void ignore_add_global(struct ignore *ignore, const char *text, size_t len);
  * if they are regular files. ignore_leave undoes the last enter.
  */
 int ignore_enter(struct ignore *ignore, const char *path, int dir_fd, struct error *err);
+/* The same where .gitignore and .berthignore may be in two directories; -1: there is none. */
+int ignore_enter_from(struct ignore *ignore, const char *path, int git_fd, int berth_fd,
+		      struct error *err);
 void ignore_leave(struct ignore *ignore);
 /* The last rule that matches wins; a directory that is left out is not entered, so nothing in it
  * can be taken back in, as in git. */

@@ -57,6 +57,7 @@ const char *change_fate_name(enum change_fate fate);
 
 struct change {
 	struct tree_entry entry; /* as the place has it; TREE_NONE when deleted */
+	enum tree_type was;      /* before; TREE_NONE when added */
 	enum change_kind kind;
 	enum change_fate fate;
 	const char *beside;
@@ -73,7 +74,9 @@ struct apply_options {
 	void (*at_step)(void *arg, const char *step);
 	void *at_step_arg;
 };
+/* Files and links; directories that came, went or have another mode are counted apart. */
 struct apply_report {
+	uint64_t directories;
 	uint64_t added, modified, deleted, same, conflicts, kept_host, refused, bytes;
 };
 /*

@@ -92,6 +92,7 @@ struct changes_view {
 int changes_open(const struct results *results, const char *run_id, struct changes_view *out,
 		 struct error *err);
 void changes_close(struct changes_view *view);
+bool change_is_of_directory(const struct change *change);
 void apply_count(struct apply_report *report, const struct change *change);
 int changes_walk(const struct manifest *base, const struct manifest *changes,
 		 const struct journal *journal, change_fn *fn, void *arg, struct error *err);

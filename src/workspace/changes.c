@@ -49,10 +49,20 @@ const char *change_fate_name(enum change_fate fate)
 	return names[fate];
 }
 
+bool change_is_of_directory(const struct change *change)
+{
+	if (change->kind == CHANGE_TYPE)
+		return false;
+	return change->entry.type == TREE_DIR ||
+	       (change->entry.type == TREE_NONE && change->was == TREE_DIR);
+}
+
 void apply_count(struct apply_report *r, const struct change *change)
 {
-	bool applied = change->fate == FATE_APPLIED;
+	bool directory = change_is_of_directory(change);
+	bool applied = change->fate == FATE_APPLIED && !directory;
 
+	r->directories += directory && change->fate == FATE_APPLIED;
 	r->same += change->fate == FATE_SAME;
 	r->conflicts += change->fate == FATE_CONFLICT;
 	r->kept_host += change->fate == FATE_KEPT_HOST;
@@ -77,6 +87,7 @@ int changes_walk(const struct manifest *base, const struct manifest *changes,
 
 		change_base(base, &entry, &before);
 		change.kind = change_kind_of(&before, &entry);
+		change.was = before.type;
 		if (journal_outcome(journal, number, &outcome)) {
 			change.fate = (enum change_fate)outcome.fate;
 			change.beside = outcome.beside;

@@ -23,6 +23,7 @@ struct look {
 	struct manifest_writer *out;
 	struct subtree gone;   /* was a directory and is none now */
 	struct subtree hidden; /* cannot be seen, or is not looked at */
+	struct subtree inside; /* a repository's .git that was told of */
 	bool git;
 	uint64_t seen;
 };
@@ -54,13 +55,29 @@ static void advance(struct look *l)
 					 !git_path_comes_back(l->next.path, l->next.path_len)))));
 }
 
+/* Once for each, and only if something was done in it; looking (git status) renews the index. */
+static void tell_inside(struct look *l, const struct tree_entry *e, size_t len)
+{
+	if (streq(e->path + len, "/index") || e->flags & TREE_UNREADABLE)
+		return;
+	if (l->inside.len == len && memcmp(l->inside.path, e->path, len) == 0)
+		return;
+	subtree_set(&l->inside, e->path, len);
+	fetch_refuse(l->f, l->inside.path, GIT_INSIDE_REASON);
+}
+
 static int note_missing(struct look *l, struct error *err)
 {
 	struct tree_entry none = { .path = l->next.path, .path_len = l->next.path_len };
 	bool certain = l->git || subtree_has(&l->gone, &l->next);
+	size_t inside = l->git ? 0 : git_inside(l->next.path, l->next.path_len);
 
 	if (subtree_has(&l->hidden, &l->next))
 		return 0;
+	if (inside) {
+		tell_inside(l, &l->next, inside);
+		return 0;
+	}
 	none.links = certain;
 	if (!certain && l->next.type == TREE_FILE)
 		l->found->unsure_files++;
@@ -82,19 +99,6 @@ static int pass_missing(struct look *l, const struct tree_entry *until, struct e
 	return 0;
 }
 
-/* The end of the path of a repository's directory inside the workspace; 0: it is in none. */
-static size_t nested_git(const struct tree_entry *e)
-{
-	for (size_t at = 0; at < e->path_len;) {
-		size_t len = strcspn(e->path + at, "/");
-
-		if (len == 4 && strncasecmp(e->path + at, ".git", 4) == 0)
-			return at + len;
-		at += len + 1;
-	}
-	return 0;
-}
-
 static bool is_unchanged(const struct tree_entry *before, const struct tree_entry *now)
 {
 	if (before->type != now->type)
@@ -107,17 +111,8 @@ static bool is_unchanged(const struct tree_entry *before, const struct tree_entr
 /* What cannot come home; what was below it is not taken for deleted either. */
 static bool is_refused(struct look *l, const struct tree_entry *e)
 {
-	size_t nested = nested_git(e);
-
 	if (subtree_has(&l->hidden, e))
 		return true;
-	if (nested) {
-		subtree_set(&l->hidden, e->path, nested);
-		fetch_refuse(l->f, l->hidden.path,
-			     "nothing under a .git directory is taken from a place; what is "
-			     "committed there comes only if it is pushed");
-		return true;
-	}
 	if (e->type != TREE_SPECIAL && !(e->flags & TREE_UNREADABLE))
 		return false;
 	subtree_set(&l->hidden, e->path, e->path_len);
@@ -129,6 +124,7 @@ static bool is_refused(struct look *l, const struct tree_entry *e)
 
 static int look_at(void *arg, const struct tree_entry *e, struct error *err)
 {
+	size_t inside = git_inside(e->path, e->path_len);
 	struct look *l = arg;
 	struct tree_entry before = { 0 };
 
@@ -141,7 +137,9 @@ static int look_at(void *arg, const struct tree_entry *e, struct error *err)
 		before = l->next;
 		advance(l);
 	}
-	if (is_refused(l, e))
+	if (inside && !is_unchanged(&before, e))
+		tell_inside(l, e, inside);
+	if (inside || is_refused(l, e))
 		return 0;
 	if (before.type == TREE_DIR && e->type != TREE_DIR)
 		subtree_set(&l->gone, e->path, e->path_len);

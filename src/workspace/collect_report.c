@@ -62,7 +62,10 @@ static int tell(void *arg, const struct change *change, struct error *err)
 
 	(void)err;
 	apply_count(&t->counts, change);
-	t->pending += change->fate == FATE_PENDING;
+	if (change->fate == FATE_PENDING && change_is_of_directory(change))
+		t->counts.directories++;
+	else
+		t->pending += change->fate == FATE_PENDING;
 	if (!has_room(t))
 		return 0;
 	item = json_object();
@@ -111,6 +114,7 @@ void report_counts(const struct apply_report *report, const struct workspace_sta
 	json_put_int(counts, "added", (int64_t)report->added);
 	json_put_int(counts, "modified", (int64_t)report->modified);
 	json_put_int(counts, "deleted", (int64_t)report->deleted);
+	json_put_int(counts, "directories", (int64_t)report->directories);
 	json_put_int(counts, "same", (int64_t)report->same);
 	json_put_int(counts, "conflicts", (int64_t)report->conflicts);
 	json_put_int(counts, "keptHost", (int64_t)report->kept_host);

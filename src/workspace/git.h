@@ -102,6 +102,21 @@ int git_settle(int root_fd, const char *path, const char *run_id, const json_t *
 int git_forget(const char *path, const char *run_id, struct error *err);
 
 /*
+ * Repositories inside the tree, other than its own (git_inside.c). git_shows: a name directly under
+ * a .git that a place may see. git_inside_hidden: the length of the part of the path that is under
+ * such a repository's .git and is not shown (its config, hooks, reflogs, ...); 0: it is shown.
+ * git_inside: the length of the path of the .git the path is in or is; 0: it is in none. Nothing of
+ * that is taken from a place, for the reason given.
+ */
+#define GIT_INSIDE_REASON                                                                          \
+	"nothing under a .git directory is taken from a place; what is committed there comes "     \
+	"only "                                                                                    \
+	"if it is pushed"
+bool git_shows(const char *name, size_t len);
+size_t git_inside_hidden(const char *path, size_t len);
+size_t git_inside(const char *path, size_t len);
+
+/*
  * Mode worktree: a worktree of the repository at `path` on a new branch berth/<run>, in the
  * directory `where` (which is made, as is what it is in; reachable for the repository's owner),
  * with the index and the files of the checkout as they are: staged and unstaged changes and

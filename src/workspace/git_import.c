@@ -564,8 +564,8 @@ int git_import(int root_fd, const char *path, const char *run_id, const json_t *
 		return -1;
 	if (repo.kind == GIT_NONE)
 		return error_set(err, ERR_CONFLICT,
-				 "%s was a git repository and is none now; what the run "
-				 "committed is kept with the run",
+				 "%s was a git repository and is none now: what the run did is "
+				 "kept, put its .git back and collect again",
 				 path);
 	if (git_quarantine_open(&repo, run_id, git_about_is_sha256(about), &im.q, err) < 0 ||
 	    git_place_read(&im.q, fetched_fd, about, true, &im.place, &im.why, &im.index_why, err) <

@@ -54,6 +54,10 @@ bool manifest_next(struct manifest_cursor *c, struct tree_entry *out);
  * it returns. Another file system gets a copy.
  */
 int manifest_share(int from_dir, const char *from, int to_dir, const char *to, struct error *err);
+/* The same, but it need not outlive a crash: then it is the one before, or torn and refused. */
+int manifest_lend(int from_dir, const char *from, int to_dir, const char *to, struct error *err);
+/* One that is there under its name outlives a crash from now on; not so its name. */
+int manifest_sync(int dir_fd, const char *name, struct error *err);
 /* The same file: then nothing in them differs. */
 bool manifest_is_same(int a_dir, const char *a, int b_dir, const char *b);
 
@@ -64,7 +68,8 @@ struct scan_options {
 	const char *cache_dir; /* where caches are kept; NULL: none is used or written */
 	bool hash;             /* otherwise hashes only where the cache knows them */
 	bool use_ignore;       /* .gitignore, .berthignore, info/exclude */
-	bool skip_git;
+	bool skip_git;         /* the repository's own, and what git_inside_hidden says of others */
+	bool temporary;        /* the manifest need not outlive a crash */
 	uint64_t max_entries, max_bytes; /* 0: none; beyond is ERR_TOO_LARGE, found while walking */
 	int threads;                     /* 0: as many as processors, at most 8 */
 	/* As in tree/walk.h: taken although rules leave it out. NULL: none. */

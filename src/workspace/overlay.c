@@ -35,8 +35,8 @@ struct level {
 	const char **names; /* in it, sorted */
 	size_t count, next;
 	size_t path_len;
-	unsigned rules; /* how many sets of ignore rules it brought */
-	bool opaque;    /* nothing of the base is seen in it */
+	bool ruled;  /* its ignore rules count */
+	bool opaque; /* nothing of the base is seen in it */
 	bool in_git;
 	bool left_out; /* by rules: only what the base has counts */
 };
@@ -269,34 +269,22 @@ static bool has_file(int dir_fd, const char *name)
 	return dir_fd >= 0 && faccessat(dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static int enter_rules(struct fetch *f, struct level *level, int dir_fd, struct error *err)
-{
-	if (ignore_enter(f->ignore, f->path, dir_fd, err) < 0)
-		return -1;
-	level->rules++;
-	return 0;
-}
-
-/* As the place sees them: its own rule files before the host's. */
+/* As the place sees them: of each name the layer's file, else the host's. */
 static int take_rules(struct fetch *f, struct level *level, struct error *err)
 {
-	static const char *const files[] = { ".gitignore", ".berthignore" };
 	_cleanup_close_ int host = -1;
-	bool own = false, inherited = false;
+	int git, own;
 
 	if (level->in_git)
 		return 0;
 	if (!level->opaque)
 		host = path_open_dir(f->layer.host_fd, f->path[0] ? f->path : ".");
-	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-		bool written = has_file(f->dir_fd, files[i]);
-
-		own |= written;
-		inherited |= !written && has_file(host, files[i]);
-	}
-	if (inherited && enter_rules(f, level, host, err) < 0)
+	git = has_file(f->dir_fd, ".gitignore") ? f->dir_fd : host;
+	own = has_file(f->dir_fd, ".berthignore") ? f->dir_fd : host;
+	if (ignore_enter_from(f->ignore, f->path, git, own, err) < 0)
 		return -1;
-	return own ? enter_rules(f, level, f->dir_fd, err) : 0;
+	level->ruled = true;
+	return 0;
 }
 
 /* The directory at f->path becomes the innermost level; its descriptor is taken. */
@@ -320,7 +308,7 @@ static void drop_level(struct fetch *f)
 {
 	struct level *level = &f->levels[--f->depth];
 
-	for (; level->rules > 0; level->rules--)
+	if (level->ruled)
 		ignore_leave(f->ignore);
 	free(level->names);
 	buf_free(&level->text);
@@ -478,6 +466,31 @@ static int visit_git(struct fetch *f, const struct level *in, const char *name, 
 	return len == strlen(".git") ? layer_git_gone(&f->layer, f->path, err) : 0;
 }
 
+/*
+ * Whether something was done in the .git of a repository inside, at f->path. What is hidden from
+ * the place is in the layer too, and looking (git status) renews the index: neither is worth
+ * telling.
+ */
+static bool was_worked_in(const struct fetch *f, const char *name)
+{
+	int fd = path_open_dir(f->dir_fd, name);
+	DIR *dir = fd >= 0 && !is_opaque(f, name) ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+	bool worked = !dir;
+
+	while (!worked && (entry = readdir(dir))) {
+		_cleanup_free_ char *path = xasprintf("%s/%s", f->path, entry->d_name);
+
+		worked = !streq(entry->d_name, ".") && !streq(entry->d_name, "..") &&
+			 !streq(entry->d_name, "index") && !is_mask(f, path, strlen(path));
+	}
+	if (dir)
+		closedir(dir);
+	else
+		close_fdp(&fd);
+	return worked;
+}
+
 static int visit_work(struct fetch *f, const struct level *in, const char *name, size_t len,
 		      const struct stat *st, struct error *err)
 {
@@ -487,6 +500,11 @@ static int visit_work(struct fetch *f, const struct level *in, const char *name,
 		return -1;
 	if (is_masked(f, f->path, len))
 		return pass_within(f, len, false, err);
+	if (git_inside(f->path, len) == len) {
+		if (was_worked_in(f, name))
+			layer_refuse(&f->layer, f->path, GIT_INSIDE_REASON);
+		return pass_within(f, len, false, err);
+	}
 	if (is_whiteout(f, name, st))
 		return pass_within(f, len, true, err);
 	left_out = in->left_out || ignore_matches(f->ignore, f->path, len, S_ISDIR(st->st_mode));

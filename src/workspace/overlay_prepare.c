@@ -148,7 +148,7 @@ static bool hide_unless_tracked(void *arg, const char *path, size_t len)
 }
 
 struct walking {
-	const struct hiding *hiding;
+	struct hiding *hiding;
 	int cancel_fd;
 };
 
@@ -157,7 +157,6 @@ static int go_on(void *arg, const struct tree_entry *entry, int dir_fd, const ch
 {
 	const struct walking *w = arg;
 
-	(void)entry;
 	(void)dir_fd;
 	(void)name;
 	if (w->hiding->count > MASKS_COUNT_MAX)
@@ -167,6 +166,9 @@ static int go_on(void *arg, const struct tree_entry *entry, int dir_fd, const ch
 				 MASKS_COUNT_MAX);
 	if (w->cancel_fd >= 0 && latch_is_set(w->cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled");
+	/* What is below it is hidden with it. */
+	if (git_inside_hidden(entry->path, entry->path_len) == entry->path_len)
+		hide(w->hiding, MASK_HIDDEN, entry->path, NULL);
 	return 0;
 }
 
@@ -196,7 +198,8 @@ static bool is_one_of(const char *name, const char *const *names)
 	return false;
 }
 
-/* Of a directory of the repository only these names are seen. NULL-terminated. */
+/* Of a directory of the repository only these names are seen, and of .git what git_shows.
+ * NULL-terminated. */
 static int show_only(struct hiding *h, int root_fd, const char *dir, const char *const *names,
 		     struct error *err)
 {
@@ -215,47 +218,18 @@ static int show_only(struct hiding *h, int root_fd, const char *dir, const char 
 		_cleanup_free_ char *path = xasprintf("%s/%s", dir, name);
 
 		if (!streq(name, ".") && !streq(name, "..") && !is_one_of(name, names) &&
-		    !(streq(dir, ".git") && str_starts(name, "sharedindex.")))
+		    !(streq(dir, ".git") && git_shows(name, strlen(name))))
 			hide(h, MASK_HIDDEN, path, NULL);
 	}
 	closedir(list);
 	return 0;
 }
 
-/*
- * A list of what is seen, not of what is hidden: whatever tools keep in .git, tokens among it,
- * stays out of sight unless git itself needs it.
- */
 static int hide_of_repository(struct hiding *h, int root_fd, const char *path, int cancel_fd,
 			      struct error *err)
 {
-	static const char *const top[] = { "HEAD",
-					   "ORIG_HEAD",
-					   "MERGE_HEAD",
-					   "MERGE_MODE",
-					   "MERGE_MSG",
-					   "AUTO_MERGE",
-					   "SQUASH_MSG",
-					   "CHERRY_PICK_HEAD",
-					   "REVERT_HEAD",
-					   "REBASE_HEAD",
-					   "index",
-					   "objects",
-					   "refs",
-					   "packed-refs",
-					   "info",
-					   "shallow",
-					   "description",
-					   "rebase-merge",
-					   "rebase-apply",
-					   "sequencer",
-					   "BISECT_LOG",
-					   "BISECT_START",
-					   "BISECT_NAMES",
-					   "BISECT_TERMS",
-					   "config",
-					   "hooks",
-					   NULL };
+	/* Others are put over these. */
+	static const char *const own[] = { "config", "hooks", NULL };
 	static const char *const refs[] = { "heads", "tags", "remotes", "bisect", NULL };
 	static const char *const info[] = { "attributes", "exclude", "sparse-checkout", NULL };
 	_cleanup_free_ char *config = NULL;
@@ -263,7 +237,7 @@ static int hide_of_repository(struct hiding *h, int root_fd, const char *path, i
 
 	if (fstatat(root_fd, ".git", &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : error_errno(err, errno, "look at .git");
-	if (show_only(h, root_fd, ".git", top, err) < 0 ||
+	if (show_only(h, root_fd, ".git", own, err) < 0 ||
 	    show_only(h, root_fd, ".git/refs", refs, err) < 0 ||
 	    show_only(h, root_fd, ".git/info", info, err) < 0 ||
 	    git_place_config(root_fd, path, cancel_fd, &config, err) < 0)

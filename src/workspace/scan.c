@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "workspace/git.h"
 #include "workspace/hasher.h"
 
 #define SKIPPED_MAX 1000
@@ -171,6 +172,8 @@ static int begin_writing(struct scan *s, struct error *err)
 	if (manifest_create(s->dir_fd, s->name, &s->writer, err) < 0)
 		return -1;
 	manifest_racy_from(s->writer, s->begin);
+	if (s->options->temporary)
+		manifest_temporary(s->writer);
 	return copy_from_cache(s, s->same, err);
 }
 
@@ -233,6 +236,8 @@ static int visit(void *arg, const struct tree_entry *found, int dir_fd, const ch
 	(void)name;
 	if (look_around(s, err) < 0)
 		return -1;
+	if (s->options->skip_git && git_inside_hidden(entry.path, entry.path_len) > 0)
+		return 0;
 	if (entry.flags & TREE_UNREADABLE)
 		skip(s, entry.path, "it may not be read");
 	else if (entry.type == TREE_SPECIAL)
@@ -342,7 +347,7 @@ void workspace_cache(const char *cache_dir, int root_fd, int dir_fd, const char 
 	char own[SHA256_HEX_SIZE];
 
 	if (cache_dir && cache_name(root_fd, own) && dir_open(AT_FDCWD, cache_dir, &fd, NULL) == 0)
-		manifest_share(dir_fd, name, fd, own, NULL);
+		manifest_lend(dir_fd, name, fd, own, NULL);
 }
 
 static int finish(struct scan *s, int cache_fd, const char *cache, struct error *err)
@@ -353,11 +358,13 @@ static int finish(struct scan *s, int cache_fd, const char *cache, struct error 
 			return -1;
 	s->report->unchanged = !s->writer;
 	if (!s->writer)
-		return manifest_share(cache_fd, cache, s->dir_fd, s->name, err);
+		return s->options->temporary
+			       ? manifest_lend(cache_fd, cache, s->dir_fd, s->name, err)
+			       : manifest_share(cache_fd, cache, s->dir_fd, s->name, err);
 	if (manifest_commit(steal(s->writer), err) < 0)
 		return -1;
 	if (cache_fd >= 0)
-		manifest_share(s->dir_fd, s->name, cache_fd, cache, NULL);
+		manifest_lend(s->dir_fd, s->name, cache_fd, cache, NULL);
 	return 0;
 }
 

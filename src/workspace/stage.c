@@ -60,6 +60,8 @@ static int scan_with(struct stage *s, bool hash, const char *name, struct tracke
 		.hash = hash,
 		.use_ignore = true,
 		.skip_git = true,
+		/* Of a copy it is the plan. */
+		.temporary = s->state->mode != MODE_OVERLAY,
 		.max_entries = guarded ? WORKSPACE_MAX_FILES : 0,
 		.max_bytes = guarded ? WORKSPACE_MAX_BYTES : 0,
 		.keeps = tracked->count > 0 ? tracked_keeps : NULL,
@@ -98,7 +100,7 @@ int stage_scan(struct stage *s, bool hash, const char *name, struct error *err)
 	struct tracked tracked = { 0 };
 
 	s->now = (struct workspace_progress){ .step = "scan" };
-	if (s->state->git && s->state->mode != MODE_OVERLAY &&
+	if (s->state->git &&
 	    tracked_load(&tracked, s->root_fd, s->path, s->act->cancel_fd, err) < 0)
 		return -1;
 

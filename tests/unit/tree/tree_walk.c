@@ -180,6 +180,27 @@ static void an_unreadable_directory_is_reported(void **state)
 	buf_free(&seen.lines);
 }
 
+/* Nothing is known of what is in it, and its rules would be about that alone. */
+static void a_directory_that_may_only_be_listed_does_not_end_the_walk(void **state)
+{
+	struct tempdir *t = *state;
+	struct tree_walk_options options = { .ignore = ignore_new() };
+	struct seen seen = { 0 };
+
+	mkdirat(t->fd, "listed", 0744);
+	write_file_at(t->fd, "listed/x", "", 0644);
+	write_file_at(t->fd, "y", "", 0644);
+	assert_int_equal(fchmodat(t->fd, "listed", 0744, 0), 0);
+	assert_int_equal(fchmodat(t->fd, ".", 0755, 0), 0);
+	assert_int_equal(seteuid(65534), 0);
+	walk(t->fd, &options, &seen);
+	assert_int_equal(seteuid(0), 0);
+	assert_non_null(strstr(buf_str(&seen.lines), "d listed\n"));
+	assert_non_null(strstr(buf_str(&seen.lines), "f y\n"));
+	buf_free(&seen.lines);
+	ignore_free(options.ignore);
+}
+
 static int remove_later_ones(void *arg, const struct tree_entry *entry)
 {
 	struct tempdir *t = arg;
@@ -266,6 +287,7 @@ int main(void)
 		with_tempdir(deep_trees_are_walked_and_have_a_bound),
 		with_tempdir(the_number_of_entries_has_a_bound),
 		with_tempdir(an_unreadable_directory_is_reported),
+		with_tempdir(a_directory_that_may_only_be_listed_does_not_end_the_walk),
 		with_tempdir(what_vanishes_is_left_out_and_what_becomes_a_link_is_one),
 		with_tempdir(a_directory_swapped_for_a_link_leads_nowhere),
 	};

@@ -132,7 +132,7 @@ static void disturb(int dir, uint64_t *seed)
 			break;
 		case 1:
 			if (S_ISREG(st.st_mode))
-				fchmodat(dir, entry->d_name, st.st_mode ^ 0100, 0);
+				(void)!fchmodat(dir, entry->d_name, st.st_mode ^ 0100, 0);
 			break;
 		case 2:
 			if (S_ISREG(st.st_mode)) {
@@ -304,6 +304,91 @@ static void special_files_and_repositories_inside_stay_in_the_place(void **state
 	expect(h->trees->host_fd, "was-file", "staged");
 	expect(h->trees->host_fd, "vendor/.git", NULL);
 	expect(h->trees->host_fd, "vendor/file", "comes");
+}
+
+static void a_repository_inside_is_told_once_and_only_when_something_was_done_in_it(void **state)
+{
+	struct home *h = *state;
+	int host = h->trees->host_fd;
+
+	for (const char *const *d = (const char *const[]){ "lib", "lib/.git", "lib/.git/objects",
+							   "vendor", "vendor/.git", NULL };
+	     *d; d++)
+		assert_int_equal(mkdirat(host, *d, 0755), 0);
+	write_text(host, "lib/.git/HEAD", "ref: refs/heads/main\n");
+	write_text(host, "lib/.git/objects/x", "x");
+	write_text(host, "vendor/.git/HEAD", "ref: refs/heads/main\n");
+	write_text(host, "lib/file", "staged");
+	stage(h);
+	write_text(h->work, "lib/file", "edited");
+	fetch(h);
+	assert_int_equal(fetched(h, "refusedCount"), 0);
+	apply(h);
+	expect(host, "lib/file", "edited");
+	stage(h);
+	assert_int_equal(unlinkat(h->work, "lib/.git/objects/x", 0), 0);
+	write_text(h->work, "lib/.git/objects/y", "y");
+	write_text(h->work, "lib/.git/ORIG_HEAD", "x");
+	write_text(h->work, "lib/.git/HEAD", "ref: refs/heads/other\n");
+	assert_int_equal(dir_remove_tree(h->work, "vendor/.git", NULL), 0);
+	fetch(h);
+	assert_int_equal(fetched(h, "refusedCount"), 2);
+	assert_non_null(strstr(reason_for(h, "lib/.git"), "pushed"));
+	assert_non_null(strstr(reason_for(h, "vendor/.git"), "pushed"));
+	apply(h);
+	expect(host, "lib/.git/HEAD", "ref: refs/heads/main\n");
+	expect(host, "lib/.git/objects/x", "x");
+	expect(host, "lib/.git/objects/y", NULL);
+	expect(host, "vendor/.git/HEAD", "ref: refs/heads/main\n");
+}
+
+static void what_is_counted_are_files_and_directories_apart(void **state)
+{
+	struct home *h = *state;
+
+	assert_int_equal(mkdirat(h->trees->host_fd, "old", 0755), 0);
+	write_text(h->trees->host_fd, "old/a", "a");
+	stage(h);
+	assert_int_equal(dir_remove_tree(h->work, "old", NULL), 0);
+	assert_int_equal(mkdirat(h->work, "new", 0755), 0);
+	assert_int_equal(mkdirat(h->work, "new/er", 0755), 0);
+	write_text(h->work, "new/a", "a");
+	write_text(h->work, "new/er/b", "b");
+	fetch(h);
+	{
+		_cleanup_json_ json_t *report =
+			workspace_report(&h->engine, h->state.run_id, 0, NULL);
+		const json_t *counts = json_object_at(report, "counts");
+
+		assert_int_equal(json_int(counts, "pending", -1), 3);
+		assert_int_equal(json_int(counts, "directories", -1), 3);
+	}
+	apply(h);
+	assert_int_equal(counted(h, "added"), 2);
+	assert_int_equal(counted(h, "deleted"), 1);
+	assert_int_equal(counted(h, "directories"), 3);
+}
+
+static void WS_48_a_place_that_was_emptied_empties_the_workspace(void **state)
+{
+	struct home *h = *state;
+
+	stage(h);
+	fetch(h);
+	assert_int_equal(fetched(h, "files"), 0);
+	apply(h);
+	assert_int_equal(mkdirat(h->trees->host_fd, "dir", 0755), 0);
+	write_text(h->trees->host_fd, "dir/a", "a");
+	write_text(h->trees->host_fd, "b", "b");
+	stage(h);
+	write_text(h->trees->host_fd, "later", "made on the host meanwhile");
+	assert_int_equal(dir_remove_tree(h->work, "dir", NULL), 0);
+	assert_int_equal(unlinkat(h->work, "b", 0), 0);
+	fetch(h);
+	apply(h);
+	expect(h->trees->host_fd, "dir", NULL);
+	expect(h->trees->host_fd, "b", NULL);
+	expect(h->trees->host_fd, "later", "made on the host meanwhile");
 }
 
 static void a_file_that_never_stops_growing_costs_only_itself(void **state)
@@ -481,6 +566,9 @@ int main(void)
 		with_home(what_is_too_large_is_refused_and_the_rest_comes),
 		with_home(a_bomb_of_files_costs_only_what_is_new_behind_it),
 		with_home(special_files_and_repositories_inside_stay_in_the_place),
+		with_home(a_repository_inside_is_told_once_and_only_when_something_was_done_in_it),
+		with_home(what_is_counted_are_files_and_directories_apart),
+		with_home(WS_48_a_place_that_was_emptied_empties_the_workspace),
 		with_home(a_file_that_never_stops_growing_costs_only_itself),
 		with_home(fetching_is_finished_after_it_broke_anywhere),
 		with_home(the_report_tells_every_change_and_a_dry_run_the_same_before),

@@ -295,6 +295,61 @@ static void rules_of_the_place_count_beside_those_of_the_host(void **state)
 	end(&w);
 }
 
+/* An agent adds a line to .gitignore; what .berthignore takes back in still comes. */
+static void a_gitignore_of_the_place_ranks_below_the_hosts_berthignore(void **state)
+{
+	struct world w;
+
+	begin(&w, *state);
+	put(w.host, ".gitignore", "node_modules/\n");
+	put(w.host, ".berthignore", "!node_modules/\n");
+	put(w.upper, ".gitignore", "node_modules/\n*.o\n");
+	make(w.upper, "node_modules");
+	put(w.upper, "node_modules/new", "x");
+	put(w.upper, "a.o", "built");
+	assert_int_equal(fetch(&w, NULL), 0);
+	assert_int_equal(told(&w, "node_modules/new"), 'f');
+	assert_int_equal(told(&w, "a.o"), '-');
+	end(&w);
+}
+
+/* Not a line for each of its files. */
+static void W3_a_repository_made_inside_is_told_once_and_stays(void **state)
+{
+	_cleanup_buf_ struct buf masks = { 0 };
+	struct world w;
+
+	begin(&w, *state);
+	for (const char *const *d =
+		     (const char *const[]){ "lib", "lib/.git", "lib/.git/objects", "old",
+					    "old/.git", "seen", "seen/.git", NULL };
+	     *d; d++)
+		make(w.upper, *d);
+	make(w.host, "old");
+	make(w.host, "old/.git");
+	put(w.host, "old/.git/index", "1");
+	put(w.upper, "old/.git/index", "2");
+	put(w.upper, "old/.git/HEAD", "2");
+	make(w.host, "seen");
+	make(w.host, "seen/.git");
+	put(w.upper, "seen/.git/index", "as git status leaves it");
+	put(w.upper, "seen/.git/config", "what hides it is in the layer");
+	mask_add(&masks, MASK_HIDDEN, "seen/.git/config", NULL);
+	assert_int_equal(file_replace(w.run, RESULTS_MASKED, masks.data, masks.len, 0600, NULL), 0);
+	put(w.upper, "lib/.git/config", "[core]\n\tfsmonitor = touch /tmp/x\n");
+	put(w.upper, "lib/.git/objects/x", "x");
+	put(w.upper, "lib/file", "comes");
+	assert_int_equal(fetch(&w, NULL), 0);
+	assert_int_equal(told(&w, "lib/file"), 'f');
+	assert_int_equal(told(&w, "lib/.git"), '-');
+	assert_int_equal(told(&w, "lib/.git/config"), '-');
+	assert_int_equal(told(&w, "old/.git/index"), '-');
+	assert_true(is_refused(&w, "lib/.git"));
+	assert_true(is_refused(&w, "old/.git"));
+	assert_int_equal(json_array_size(w.refused), 2);
+	end(&w);
+}
+
 static bool is_hidden(const struct world *w, const char *path, char kind)
 {
 	_cleanup_buf_ struct buf list = { 0 };
@@ -314,7 +369,7 @@ static void what_must_not_be_seen_is_written_down(void **state)
 {
 	struct workspace_state s = { .run_id = RUN };
 	_cleanup_free_ char *path = NULL;
-	char command[400];
+	char command[500];
 	struct world w;
 
 	begin(&w, *state);
@@ -323,7 +378,8 @@ static void what_must_not_be_seen_is_written_down(void **state)
 		 "cd %s && git init -q -b main . && mkdir -p build src .git/hooks && "
 		 "echo s > .env && echo s > build/out && echo k > build/kept && "
 		 "echo m > src/main && printf '.env\\nbuild\\n' > .gitignore && "
-		 "git add -f build/kept src && git config x.y secret && echo t > .git/token",
+		 "git add -f build/kept src && git config x.y secret && echo t > .git/token && "
+		 "git init -q lib && echo t > lib/.git/token",
 		 w.host_path);
 	assert_int_equal(system(command), 0);
 	if (overlay_prepare(&w.results, &s, -1, &path, &w.err) < 0)
@@ -338,6 +394,12 @@ static void what_must_not_be_seen_is_written_down(void **state)
 	assert_true(is_hidden(&w, ".git/hooks", MASK_EMPTY));
 	assert_true(is_hidden(&w, ".git/token", MASK_HIDDEN));
 	assert_false(is_hidden(&w, ".git/HEAD", MASK_HIDDEN));
+	/* Of a repository inside there is none to put in its place. */
+	assert_true(is_hidden(&w, "lib/.git/config", MASK_HIDDEN));
+	assert_true(is_hidden(&w, "lib/.git/hooks", MASK_HIDDEN));
+	assert_true(is_hidden(&w, "lib/.git/token", MASK_HIDDEN));
+	assert_false(is_hidden(&w, "lib/.git/HEAD", MASK_HIDDEN));
+	assert_false(is_hidden(&w, "lib/.git/objects", MASK_HIDDEN));
 	end(&w);
 }
 
@@ -373,6 +435,8 @@ int main(void)
 		with_tempdir(holes_stay_holes),
 		with_tempdir(of_the_repository_comes_what_git_asks_for),
 		with_tempdir(rules_of_the_place_count_beside_those_of_the_host),
+		with_tempdir(a_gitignore_of_the_place_ranks_below_the_hosts_berthignore),
+		with_tempdir(W3_a_repository_made_inside_is_told_once_and_stays),
 		with_tempdir(what_must_not_be_seen_is_written_down),
 		with_tempdir(trees_that_reach_elsewhere_are_to_be_copied),
 	};

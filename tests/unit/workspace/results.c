@@ -50,7 +50,7 @@ static void results_are_private_listed_and_dropped(void **state)
 	error_clear(&err);
 }
 
-static void a_blob_is_there_only_when_it_is_whole(void **state)
+static void WS_53_a_blob_is_there_only_when_it_is_whole(void **state)
 {
 	struct files *f = *state;
 	struct error err = { 0 };
@@ -129,7 +129,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		with_files(a_state_is_read_back_as_it_was_written),
 		with_files(results_are_private_listed_and_dropped),
-		with_files(a_blob_is_there_only_when_it_is_whole),
+		with_files(WS_53_a_blob_is_there_only_when_it_is_whole),
 		with_files(a_torn_journal_counts_up_to_the_tear),
 	};
 

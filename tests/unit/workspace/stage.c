@@ -153,7 +153,7 @@ static void a_tree_arrives_as_it_is_and_is_known_afterwards(void **state)
 	assert_int_equal(staged(s, "removed"), 0);
 }
 
-static void an_empty_tree_and_an_empty_place_are_fine(void **state)
+static void WS_48_an_empty_tree_and_an_empty_place_are_fine(void **state)
 {
 	struct staging *s = *state;
 
@@ -255,7 +255,74 @@ static void what_rules_leave_out_stays_in_the_place_and_never_travels(void **sta
 	assert_int_equal(staged(s, "removed"), 1);
 }
 
-static void a_directory_of_somebody_else_is_not_touched(void **state)
+/* No command has to stand anywhere to make it. */
+static void WS_43_a_nested_root_is_made(void **state)
+{
+	struct staging *s = *state;
+
+	write_text(s->trees->host_fd, "a", "a");
+	s->act.place_root = "/srv/deep/er/work";
+	stage_new(s);
+
+	_cleanup_close_ int work = open_dir(s->trees->root_fd, "srv/deep/er/work");
+
+	assert_same_trees(s->trees->host_fd, work);
+}
+
+/* By rules, not by name: `build` may well be what somebody works on. */
+static void WS_50_dependencies_go_along_unless_a_rule_leaves_them_out(void **state)
+{
+	struct staging *s = *state;
+	int host = s->trees->host_fd;
+	struct stat st;
+
+	mkdirat(host, "node_modules", 0755);
+	write_text(host, "node_modules/x", "x");
+	mkdirat(host, "build", 0755);
+	write_text(host, "build/rules", "written by hand");
+	stage_new(s);
+
+	_cleanup_close_ int work = open_dir(s->trees->root_fd, "work");
+
+	assert_text(work, "node_modules/x", "x");
+	assert_text(work, "build/rules", "written by hand");
+	assert_int_equal(dir_remove_tree(work, "node_modules", NULL), 0);
+	write_text(host, ".berthignore", "node_modules/\n");
+	stage_new(s);
+	assert_int_equal(fstatat(work, "node_modules", &st, 0), -1);
+	/* And a .berthignore takes back in what a .gitignore leaves out. */
+	write_text(host, ".gitignore", "node_modules/\n");
+	write_text(host, ".berthignore", "!node_modules/\n");
+	stage_new(s);
+	assert_text(work, "node_modules/x", "x");
+}
+
+static void of_a_repository_inside_only_what_git_needs_goes_along(void **state)
+{
+	struct staging *s = *state;
+	int host = s->trees->host_fd;
+	struct stat st;
+
+	for (const char *const *d = (const char *const[]){ "lib", "lib/.git", "lib/.git/hooks",
+							   "lib/.git/refs", NULL };
+	     *d; d++)
+		mkdirat(host, *d, 0755);
+	write_text(host, "lib/file", "file");
+	write_text(host, "lib/.git/HEAD", "ref: refs/heads/main\n");
+	write_text(host, "lib/.git/config", "[remote \"o\"]\n\turl = https://token@host/x\n");
+	write_text(host, "lib/.git/hooks/pre-commit", "#!/bin/sh\n");
+	stage_new(s);
+
+	_cleanup_close_ int work = open_dir(s->trees->root_fd, "work");
+
+	assert_text(work, "lib/file", "file");
+	assert_text(work, "lib/.git/HEAD", "ref: refs/heads/main\n");
+	assert_int_equal(fstatat(work, "lib/.git/refs", &st, 0), 0);
+	assert_int_equal(fstatat(work, "lib/.git/config", &st, 0), -1);
+	assert_int_equal(fstatat(work, "lib/.git/hooks", &st, 0), -1);
+}
+
+static void W9_a_directory_of_somebody_else_is_not_touched(void **state)
 {
 	struct staging *s = *state;
 	struct error err = { 0 };
@@ -543,6 +610,29 @@ static void a_repository_arrives_with_index_and_tracked_files_that_rules_leave_o
 	assert_git_agrees(s);
 }
 
+/* The layer's walk leaves out what rules say, unless it is in the base. */
+static void an_overlay_knows_tracked_files_that_rules_leave_out(void **state)
+{
+	struct staging *s = *state;
+	_cleanup_manifest_ struct manifest *base = NULL;
+	struct tree_entry e;
+
+	git(s, s->host, "init -q -b main", NULL);
+	write_text(s->trees->host_fd, ".gitignore", "*.log\n");
+	write_text(s->trees->host_fd, "forced.log", "tracked all the same");
+	write_text(s->trees->host_fd, "other.log", "not tracked");
+	git(s, s->host, "add -f forced.log", NULL);
+	prepare_run(s, MODE_COPY);
+	s->state.mode = MODE_OVERLAY;
+	stage(s);
+
+	_cleanup_close_ int dir = run_dir(s);
+
+	must(manifest_open(dir, RESULTS_BASE, &base, why));
+	assert_true(manifest_find(base, "forced.log", strlen("forced.log"), &e));
+	assert_false(manifest_find(base, "other.log", strlen("other.log"), &e));
+}
+
 static void a_worktree_is_made_for_the_run_and_arrives_as_a_repository_of_its_own(void **state)
 {
 	struct staging *s = *state;
@@ -684,12 +774,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		with_staging(a_tree_arrives_as_it_is_and_is_known_afterwards),
-		with_staging(an_empty_tree_and_an_empty_place_are_fine),
+		with_staging(WS_48_an_empty_tree_and_an_empty_place_are_fine),
 		with_staging(what_is_there_already_is_not_sent_again),
 		with_staging(a_touched_file_is_read_but_does_not_travel),
 		with_staging(the_place_is_made_like_the_tree_whatever_was_done_there),
 		with_staging(what_rules_leave_out_stays_in_the_place_and_never_travels),
-		with_staging(a_directory_of_somebody_else_is_not_touched),
+		with_staging(WS_43_a_nested_root_is_made),
+		with_staging(WS_50_dependencies_go_along_unless_a_rule_leaves_them_out),
+		with_staging(of_a_repository_inside_only_what_git_needs_goes_along),
+		with_staging(W9_a_directory_of_somebody_else_is_not_touched),
 		with_staging(random_edits_and_failures_end_in_the_right_tree),
 		with_staging(staging_goes_on_after_a_crash_from_what_is_on_disk),
 		with_staging(progress_is_told_and_cancelling_ends_it),
@@ -698,6 +791,7 @@ int main(void)
 		with_staging(an_overlay_only_notes_what_is_there),
 		with_staging(
 			a_repository_arrives_with_index_and_tracked_files_that_rules_leave_out),
+		with_staging(an_overlay_knows_tracked_files_that_rules_leave_out),
 		with_staging(a_worktree_is_made_for_the_run_and_arrives_as_a_repository_of_its_own),
 		with_staging(what_is_remembered_of_a_place_goes_with_it_or_after_a_week),
 		with_staging(directories_no_run_should_have_are_refused),
