@@ -69,6 +69,20 @@ static int make_dir_like_parent(int parent_fd, const char *name, struct error *e
 	return 0;
 }
 
+/* The same for a file: its owner's own server must be able to open it another time. */
+static int own_like_dir(int fd, int dir_fd, struct error *err)
+{
+	struct stat dir, st;
+
+	if (geteuid() != 0)
+		return 0;
+	if (fstat(dir_fd, &dir) < 0 || fstat(fd, &st) < 0 ||
+	    ((st.st_uid != dir.st_uid || st.st_gid != dir.st_gid) &&
+	     fchown(fd, dir.st_uid, dir.st_gid) < 0))
+		return error_errno(err, errno, "own a file of the staging directory");
+	return 0;
+}
+
 /* Where a .berth is seen by git, it says itself that it is to be ignored. */
 static int make_unseen(int root_fd, struct error *err)
 {
@@ -80,7 +94,7 @@ static int make_unseen(int root_fd, struct error *err)
 		return errno == EEXIST || errno == ENOENT
 			       ? 0
 			       : error_errno(err, errno, "make .berth/.gitignore");
-	return fd_write_all(fd, "*\n", 2, err);
+	return fd_write_all(fd, "*\n", 2, err) < 0 ? -1 : own_like_dir(fd, root_fd, err);
 }
 
 static int open_root(int workspace_fd, const char *root, int *fd, struct error *err)
@@ -128,6 +142,8 @@ static int try_lock(int root_fd, int *lock_fd, struct error *err)
 		return errno == EAGAIN || errno == EACCES
 			       ? 0
 			       : error_errno(err, errno, "lock the workspace");
+	if (own_like_dir(fd, root_fd, err) < 0)
+		return -1;
 	if (is_current(root_fd, fd))
 		*lock_fd = steal_fd(&fd);
 	return 0;
