@@ -194,6 +194,8 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 	if (workspace_engine_open(&server->engine, server->data_path, &server->clock, err) < 0)
 		return -1;
 	server->has_engine = true;
+	server->engine.max_fetch_entries = (uint64_t)server->options.max_collect_files;
+	server->engine.max_fetch_bytes = (uint64_t)server->options.max_collect_mb << 20;
 	if (execs_new(&exec_options, &server->execs, err) < 0 ||
 	    feed_new(&feed_options, &server->feed, err) < 0)
 		return -1;

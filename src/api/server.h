@@ -32,7 +32,9 @@ struct server_options {
 	const char *log_file;        /* where the log goes; SIGHUP opens it anew; NULL: stderr */
 	bool metrics_public;         /* /metrics for anybody who can connect */
 	struct quota quota;          /* of each company */
-	const json_t *environments;  /* array: those the config file wants; NULL: none */
+	/* What may be brought home of one run; 0: as usual (workspace/workspace.h). */
+	int64_t max_collect_files, max_collect_mb;
+	const json_t *environments; /* array: those the config file wants; NULL: none */
 
 	/* Periods; 0 for the usual ones. */
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms; /* as in struct leases_options */

@@ -145,9 +145,12 @@ const struct shape SHAPES[] = {
 		  NULL },
 		{ "placeRoot", "string?", "Where in the place", NULL },
 		{ "staged", "object?", "What went in", NULL },
-		{ "counts", "object?", "What came back: modified, added, deleted, conflicts...",
+		{ "counts", "object?",
+		  "What came back, in files: modified, added, deleted, conflicts... and "
+		  "directories",
 		  NULL },
 		{ "git?", "object?", "What came of the repository", NULL },
+		{ "worktree?", "string?", "Mode worktree: where it is checked out", NULL },
 		{ "error", "RunWorkspaceError?", "Why it did not come home", NULL },
 		{ "progress?", "WorkspaceProgress", "While files are on their way", NULL },
 		{ "placeKeptUntil", "time?", "What it changed is still in its place", NULL }) },

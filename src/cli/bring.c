@@ -249,6 +249,9 @@ char *bring_counts(const json_t *counts)
 	add_count(&text, counts, "keptHost", "deletion not done", "deletions not done");
 	add_count(&text, counts, "refused", "refused", "refused");
 	add_count(&text, counts, "pending", "change", "changes");
+	/* Those that came with files go without saying. */
+	if (!text.len)
+		add_count(&text, counts, "directories", "directory", "directories");
 	buf_puts(&text, "");
 	return buf_steal(&text);
 }
@@ -286,16 +289,73 @@ static void print_trouble(struct api *api, const char *run_id)
 	}
 }
 
-void bring_summary(struct cli *cli, struct api *api, const json_t *run)
+static const char *short_name(const char *ref)
 {
-	const json_t *workspace = json_object_at(run, "workspace");
+	static const char heads[] = "refs/heads/";
+
+	return str_starts(ref, heads) ? ref + strlen(heads) : ref;
+}
+
+/* Where commits went; those that are not where one would look for them, also when quiet. */
+static void print_git(const struct cli *cli, const json_t *git)
+{
+	long long commits = (long long)json_int(git, "commits", 0);
+	const char *reason = json_str(git, "reason"), *ref = json_str(git, "ref");
+	const char *branch = json_str(git, "branch");
+	bool moved = json_bool(git, "moved", false);
+	const json_t *kept;
+	size_t i;
+
+	if (ref && !moved)
+		fprintf(stderr, "berth: %lld commit%s kept as %s%s", commits,
+			commits == 1 ? "" : "s", ref, reason ? ": " : "\n");
+	else if (reason)
+		fputs("berth: ", stderr);
+	if (reason) {
+		print_cell(stderr, reason);
+		fputc('\n', stderr);
+	}
+	if (cli->quiet)
+		return;
+	if (moved && branch && commits > 0)
+		fprintf(stderr, "berth: %lld commit%s on branch %s\n", commits,
+			commits == 1 ? "" : "s", short_name(branch));
+	json_array_foreach (json_object_get(git, "kept"), i, kept) {
+		if (i == CONFLICTS_SHOWN) {
+			fputs("berth: and more refs: see `git for-each-ref refs/berth-*`\n",
+			      stderr);
+			break;
+		}
+		fprintf(stderr, "berth: %s kept as %s\n", short_name(json_str(kept, "name")),
+			json_str(kept, "ref"));
+	}
+}
+
+static void print_files(const struct cli *cli, struct api *api, const char *id,
+			const json_t *workspace)
+{
 	const json_t *counts = json_object_at(workspace, "counts");
-	const json_t *error = json_object_at(workspace, "error");
 	_cleanup_free_ char *text = bring_counts(counts);
-	const char *phase = json_str(workspace, "phase"), *id = json_str(run, "id");
 	bool trouble = json_int(counts, "conflicts", 0) + json_int(counts, "keptHost", 0) +
 			       json_int(counts, "refused", 0) >
 		       0;
+
+	if (!text[0] || (cli->quiet && !trouble))
+		return;
+	if (str_equal(json_str(workspace, "phase"), "fetched")) {
+		fprintf(stderr, "berth: %s kept: `berth collect %s` brings them home\n", text, id);
+		return;
+	}
+	fprintf(stderr, "berth: %s%s\n", text, trouble ? ":" : "");
+	if (trouble)
+		print_trouble(api, id);
+}
+
+void bring_summary(struct cli *cli, struct api *api, const json_t *run)
+{
+	const json_t *workspace = json_object_at(run, "workspace");
+	const json_t *error = json_object_at(workspace, "error");
+	const char *worktree = json_str(workspace, "worktree"), *id = json_str(run, "id");
 
 	if (!workspace || cli->json)
 		return;
@@ -305,13 +365,12 @@ void bring_summary(struct cli *cli, struct api *api, const json_t *run)
 		fprintf(stderr, "; `berth collect %s` tries again\n", id);
 		return;
 	}
-	if (!text[0] || (cli->quiet && !trouble))
-		return;
-	if (str_equal(phase, "fetched")) {
-		fprintf(stderr, "berth: %s kept: `berth collect %s` brings them home\n", text, id);
-		return;
+	print_files(cli, api, id, workspace);
+	if (json_object_at(workspace, "git"))
+		print_git(cli, json_object_at(workspace, "git"));
+	if (worktree && !cli->quiet) {
+		fprintf(stderr, "berth: work is on branch berth/%s, checked out in ", id);
+		print_cell(stderr, worktree);
+		fputc('\n', stderr);
 	}
-	fprintf(stderr, "berth: %s%s\n", text, trouble ? ":" : "");
-	if (trouble)
-		print_trouble(api, id);
 }

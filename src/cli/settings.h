@@ -78,6 +78,10 @@ struct settings {
 	  "runs of a company at a time, the others wait; 0: no limit")                             \
 	X("max-queue-per-company", 0, COUNT, server.quota.queued, "N", "0",                        \
 	  "runs of a company that may wait; more are refused; 0: no limit")                        \
+	X("max-collect-files", 0, COUNT, server.max_collect_files, "N", "1000000",                 \
+	  "files that may come home of one run; what is beyond stays behind, and is told")         \
+	X("max-collect-mb", 0, COUNT, server.max_collect_mb, "N", "16384",                         \
+	  "MiB that may come home of one run; the same")                                           \
 	X("metrics-public", 0, SWITCH, server.metrics_public, NULL, "false",                       \
 	  "/metrics for anybody who can connect, not only for admins")                             \
 	X("log-level", 0, WORD, log_level, "debug|info|warn|error", "info",                        \

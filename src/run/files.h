@@ -46,7 +46,7 @@ int files_apply(const struct files *files, bool dry_run, struct error *err);
  */
 int files_note(const struct files *files, const struct error *failure, int64_t kept_until,
 	       enum event_type type, struct error *err);
-/* {mode, phase, placeRoot, staged, counts, git, error} as it stands on the row. */
+/* {mode, phase, placeRoot, staged, counts, git, worktree, error} as it stands on the row. */
 json_t *files_summary(struct runs *runs, const struct workspace_state *state,
 		      const struct error *failure);
 

@@ -29,7 +29,8 @@ ended() { run_field "$1" '.finishedAt // empty'; }
 @test "what a command changes comes home when it has ended, and is told" {
 	berth run -- sh -c 'echo four >>README.md; mkdir -p a/b; echo new >a/b/c; rm old.txt; pwd' >out 2>err
 	same "$(cat out)" /workspace
-	has "$(cat err)" '^berth: 1 changed, .*added, 1 deleted$'
+	# Files, not the directories they are in.
+	has "$(cat err)" '^berth: 1 changed, 1 added, 1 deleted$'
 	same "$(cat README.md)" $'one\ntwo\nthree\nfour'
 	same "$(cat a/b/c)" new
 	[ ! -e old.txt ]
@@ -46,6 +47,47 @@ ended() { run_field "$1" '.finishedAt // empty'; }
 	same "$(berth run -q --workspace ../.. -- sh -c 'pwd; cd ../..; find . -type f | sort')" \
 		$'/workspace/deep/er\n./.berthignore\n./.gitignore\n./README.md\n./old.txt\n./src/main.c'
 	same "$(cat ../film.big ../../secret.key)" $'huge\nhush'
+}
+
+@test "WS_50: what .berthignore takes back in goes along and comes home, in both modes" {
+	echo 'node_modules/' >.gitignore
+	echo '!node_modules/' >.berthignore
+	mkdir node_modules
+	echo 1 >node_modules/x
+	for mode in overlay copy; do
+		# Adding a rule in the place does not undo it.
+		berth run -q --mode "$mode" -- sh -c "cat node_modules/x; echo $mode >node_modules/$mode; echo '*.o' >>.gitignore; touch a.o" >"$T/out"
+		same "$(cat "$T/out")" 1
+		same "$(cat node_modules/$mode)" "$mode"
+		[ ! -e a.o ]
+	done
+	same "$(cat .gitignore)" $'node_modules/\n*.o\n*.o'
+}
+
+@test "WS_54 W31: a provision command runs behind the files, before the command, and a failing one instead of it" {
+	serve
+	berth project add apollo >/dev/null
+	hull() { berth workspace add "$1" --project apollo --cwd "$PWD" --provision "$2" --json | jq -er .id; }
+	good=$(hull good 'cat old.txt >provisioned; echo "$PWD" >>provisioned')
+	bad=$(hull bad 'cat old.txt; exit 7')
+	berth env ls --json >/dev/null
+	sandbox=$(curl -sf --unix-socket "$BERTH_DATA/berth.sock" -X POST "http://localhost/api/companies/$(company)/sandbox" | jq -er .id)
+	with() { # WORKSPACE-RECORD
+		call POST "/api/companies/$(company)/runs" "$(jq -n --arg e "$sandbox" --arg w "$1" --arg p "$PWD" \
+			'{command: ["sh", "-c", "cat provisioned; echo ran >ran"], environmentId: $e, executionWorkspaceId: $w, workspace: {path: $p}}')"
+		answered 201
+		run=$(jq -er .id <<<"$body")
+		wait_for 20 ended "$run"
+	}
+	with "$good"
+	same "$(run_field "$run" .status)" succeeded
+	same "$(berth logs "$run")" $'old\n/workspace'
+	same "$(cat provisioned ran)" $'old\n/workspace\nran'
+	rm provisioned ran
+	with "$bad"
+	same "$(run_field "$run" .errorCode)" workspace_realization_failed
+	has "$(run_field "$run" .error)" 'exit code 7'
+	[ ! -e ran ]
 }
 
 @test "acceptance 3: two runs and a person at one directory, and all three sets survive" {
@@ -191,6 +233,15 @@ died_or_ended() { gone "$server" || ended "$run"; }
 	wait_for 20 ended "$run"
 	has "$(cat src/main.c)" 'by a person'
 	same "$(cat "old.txt.berth-${run: -8}")" $'old\nchanged'
+}
+
+@test "what may come home of one run has a bound that can be set" {
+	serve --max-collect-mb 1
+	berth run -- sh -c 'head -c 2000000 /dev/zero >large; echo small >small' 2>err
+	has "$(cat err)" '1 added, 1 refused'
+	has "$(cat err)" 'large: it is larger than what may be collected'
+	same "$(cat small)" small
+	[ ! -e large ]
 }
 
 @test "a copy goes where there is no layer, also into a place that is used again" {

@@ -61,12 +61,56 @@ works() { # FLAGS...
 @test "a run in a worktree of its own leaves the checkout alone" {
 	echo dirty >>a
 	before=$(looks)
-	berth run -q --mode worktree -- sh -c 'cat a; git commit -qam work' >"$T/out"
+	berth run --mode worktree -- sh -c 'cat a; git commit -qam work' >"$T/out" 2>"$T/err"
+	has "$(cat "$T/err")" "^berth: work is on branch berth/[0-9a-f-]{36}, checked out in $PWD/.git/berth/worktree-"
 	same "$(cat "$T/out")" $'1\ndirty'
 	same "$(looks)" "$before"
 	same "$(git for-each-ref --format='%(refname)' refs/heads/berth | wc -l)" 1
 	same "$(git log --format=%s "$(git for-each-ref --format='%(refname)' refs/heads/berth)")" $'work\none'
 	sound
+}
+
+@test "a tracked file that rules leave out is part of the tree, in a layer too" {
+	echo '*.log' >.gitignore
+	echo 1 >forced.log
+	echo 1 >other.log
+	git add -f .gitignore forced.log
+	git commit -qm two
+	for mode in overlay copy; do
+		berth run -q --mode "$mode" -- sh -c "echo $mode >>forced.log; [ ! -e other.log ] && git commit -qam $mode"
+		same "$(tail -1 forced.log)" "$mode"
+		same "$(git status --porcelain)" ""
+	done
+	berth run -q --mode overlay -- rm forced.log
+	[ ! -e forced.log ]
+	sound
+}
+
+@test "where commits went is said" {
+	berth run --mode copy -- sh -c 'echo 2 >>a; git commit -qam two; git branch side; git checkout -q side; git commit -q --allow-empty -m three' 2>"$T/err"
+	run=$(berth runs --json | jq -r '.items[0].id')
+	has "$(cat "$T/err")" "^berth: 2 commits kept as refs/berth/$run: "
+	berth run -- sh -c 'echo 3 >>a; git commit -qam three' 2>"$T/err"
+	has "$(cat "$T/err")" '^berth: 1 commit on branch main$'
+}
+
+@test "of a repository inside, secrets stay out, its files come home, and its commits are said not to" {
+	git init -q lib
+	git -C lib config remote.origin.url https://token@host/x
+	echo l >lib/l
+	git -C lib add l
+	git -C lib commit -qm l
+	for mode in overlay copy; do
+		berth run -q --mode "$mode" -- sh -c 'cat lib/.git/config lib/.git/hooks/* 2>/dev/null; git -C lib log --format=%s; echo more >>lib/l' >"$T/out" 2>"$T/err"
+		same "$(cat "$T/out")" l
+		same "$(cat "$T/err")" ""
+		berth run -q --mode "$mode" -- git -C lib -c user.name=a -c user.email=b commit -qam inner 2>"$T/err"
+		has "$(cat "$T/err")" '^berth: 1 refused:$'
+		has "$(cat "$T/err")" 'lib/.git: nothing under a .git directory is taken'
+		same "$(git -C lib log --format=%s)" l
+		git -C lib fsck --strict
+	done
+	same "$(cat lib/l)" $'l\nmore\nmore'
 }
 
 @test "what a place writes into .git to have it run is not there afterwards" {
