@@ -289,8 +289,14 @@ void place_died(struct place *place, const char *why)
 	bool was_making = place->phase == PLACE_MAKING;
 
 	place->pid = 0;
-	if (place->phase == PLACE_CLEANING || place->phase == PLACE_REMOVING)
+	if (place->phase == PLACE_REMOVING)
 		return;
+	if (place->phase == PLACE_CLEANING) {
+		/* The last of it, more often than not: no need to wait for the next round. */
+		loop_disarm(&place->keeper->loop, &place->timer);
+		clean_step(place);
+		return;
+	}
 	pool_lost(place);
 	read_ended(place, why);
 	log_info("place %s: its relay ended: %s", place->id, place->ended);
