@@ -6,7 +6,8 @@
  *
  * A spare must not tell its next owner anything about the last one. What the payload could reach is
  * kept only where it cannot be told from fresh: empty, never grown, no attributes, no flags.
- * Everything else goes the long way.
+ * Everything else goes the long way. A layer over a workspace is not kept at all: it is removed
+ * before, and if that would take long the rest goes with it.
  *
  *     DIR/spares/<tag>/   as a place's directory; its rename from places/ is the place's end, its
  *                         rename back, with a new recipe inside, is the next one's beginning
@@ -26,6 +27,9 @@
 #include "keeper/keeper.h"
 
 #define SPARES_NAME "spares"
+#define LITTLE_COUNT 64
+#define LITTLE_DEPTH 8
+#define LITTLE_BLOCKS 2048          /* of 512 bytes: a large file takes long to remove */
 #define GETFLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS */
 
 static bool is_dots(const char *name)
@@ -85,6 +89,41 @@ static bool areas_are_like_new(DIR *files)
 	return good;
 }
 
+/*
+ * What a layer over a workspace holds when little was written. More than that, or anything large,
+ * is removed where nobody has to wait for it.
+ */
+static bool remove_little(int parent, const char *name, unsigned depth, unsigned *left)
+{
+	struct dirent *entry;
+	struct stat st;
+	bool good = true;
+	DIR *dir;
+
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT;
+	if (*left == 0 || st.st_blocks > LITTLE_BLOCKS)
+		return false;
+	--*left;
+	if (!S_ISDIR(st.st_mode))
+		return unlinkat(parent, name, 0) == 0;
+	dir = depth < LITTLE_DEPTH ? list(parent, name) : NULL;
+	while (dir && good && (entry = readdir(dir)))
+		good = is_dots(entry->d_name) ||
+		       remove_little(dirfd(dir), entry->d_name, depth + 1, left);
+	if (dir)
+		closedir(dir);
+	return dir && good && unlinkat(parent, name, AT_REMOVEDIR) == 0;
+}
+
+static bool remove_layer(DIR *files)
+{
+	unsigned left = LITTLE_COUNT;
+
+	return remove_little(dirfd(files), SANDBOX_UPPER, 0, &left) &&
+	       remove_little(dirfd(files), SANDBOX_WORK, 0, &left);
+}
+
 /* The relay's and the keeper's own files: no payload sees them, so it is enough to empty them. */
 static bool empty_file(int parent, const char *name)
 {
@@ -115,10 +154,11 @@ static bool empty_spool(DIR *spool)
 	return true;
 }
 
-static bool renew(int place_fd)
+static bool renew(int place_fd, bool overlaid)
 {
 	DIR *files = list(place_fd, PLACE_FILES_NAME), *spool = list(place_fd, PLACE_SPOOL_NAME);
-	bool good = files && spool && areas_are_like_new(files) && empty_spool(spool) &&
+	bool good = files && spool && (!overlaid || remove_layer(files)) &&
+		    areas_are_like_new(files) && empty_spool(spool) &&
 		    empty_file(place_fd, PLACE_LOG_NAME) &&
 		    unlinkat(place_fd, PLACE_SOCKET_NAME, 0) == 0;
 
@@ -134,10 +174,11 @@ bool spare_keep(struct place *place)
 	struct keeper *keeper = place->keeper;
 	_cleanup_close_ int place_fd = -1;
 
-	if (place->kind != PLACE_NATIVE || place->store || place->overlaid ||
-	    keeper->spare_count == SPARES_MAX || keeper->spares_fd < 0)
+	if (place->kind != PLACE_NATIVE || place->store || keeper->spare_count == SPARES_MAX ||
+	    keeper->spares_fd < 0)
 		return false;
-	if (dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 || !renew(place_fd) ||
+	if (dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 ||
+	    !renew(place_fd, place->overlaid) ||
 	    renameat(keeper->places_fd, place->id, keeper->spares_fd, place->tag) < 0)
 		return false;
 	memcpy(keeper->spares[keeper->spare_count++], place->tag, sizeof(place->tag));

@@ -243,6 +243,55 @@ static void every_holding_begins_with_an_empty_layer(void **state)
 	has(run_in(f, "two", "cat hello ~/mine", NULL), "hello\nmine\n");
 }
 
+static size_t count_spares(const struct fixture *f)
+{
+	char path[200];
+
+	snprintf(path, sizeof(path), "%s/spares", f->dir);
+	return count_entries(path);
+}
+
+/* An ordinary user's keeper cannot look into what the kernel leaves of a layer, and removes all. */
+static void a_layer_with_little_in_it_leaves_a_spare_that_tells_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct tree t;
+
+	have_tree(f, &t);
+	have_place(f, "one", &t.sandbox);
+	run_in(f, "one", "echo stale > hello; mkdir -p a/b; ln -s x a/b/c; rm -r src", NULL);
+	assert_int_equal(destroy(f, "one"), 0);
+	assert_int_equal(count_spares(f), as_user ? 0 : 1);
+	have_place(f, "two", &t.sandbox);
+	assert_int_equal(count_spares(f), 0);
+	has(run_in(f, "two", "cat hello src/main; ls a", NULL), "hello\nmain\nls: cannot");
+	/* The same directory without a layer, too. */
+	assert_int_equal(destroy(f, "two"), 0);
+	have_place(f, "three", &(struct wire_sandbox){ 0 });
+	assert_string_equal(
+		run_in(f, "three", "ls -A /workspace ~ /tmp /var/tmp | grep -v :", NULL), "\n\n\n");
+}
+
+static void a_layer_with_much_in_it_goes_whole(void **state)
+{
+	static const char *const scripts[] = { "seq 100 | xargs touch",
+					       "mkdir -p 1/2/3/4/5/6/7/8/9/10",
+					       "head -c 3000000 /dev/zero > large" };
+	struct fixture *f = *state;
+	char path[200];
+	struct tree t;
+
+	have_tree(f, &t);
+	snprintf(path, sizeof(path), "%s/places", f->dir);
+	for (size_t i = 0; i < ARRAY_SIZE(scripts); i++) {
+		have_place(f, "one", &t.sandbox);
+		run_in(f, "one", scripts[i], NULL);
+		assert_int_equal(destroy(f, "one"), 0);
+		assert_int_equal(count_spares(f), 0);
+		assert_int_equal(count_entries(path), 0);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -255,6 +304,8 @@ int main(void)
 		TEST(what_is_no_workspace_is_refused),
 		TEST(a_layer_outlives_its_relay_and_its_keeper),
 		TEST(every_holding_begins_with_an_empty_layer),
+		TEST(a_layer_with_little_in_it_leaves_a_spare_that_tells_nothing),
+		TEST(a_layer_with_much_in_it_goes_whole),
 	};
 	int failed = cmocka_run_group_tests_name("workspace", tests, NULL, NULL);
 
