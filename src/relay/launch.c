@@ -20,7 +20,6 @@
 #define ON_BORROWED_STACK __attribute__((no_sanitize("address", "undefined")))
 
 #define CLONE_INTO_CGROUP_ 0x200000000ull
-#define LAST_CAPABILITY 63
 #define PAYLOAD_OOM_ADJUST "300"
 #define BPF_INSTRUCTION 8
 #define SECCOMP_FILTER 1u
@@ -94,11 +93,6 @@ ON_BORROWED_STACK static int child_user(const struct launch *l)
 {
 	const struct user *user = l->user;
 
-	if (l->confine)
-		for (unsigned long cap = 0; cap <= LAST_CAPABILITY; cap++)
-			if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL &&
-			    errno != EPERM)
-				return -1;
 	if (user && (syscall(SYS_setgroups, user->group_count, user->groups) < 0 ||
 		     syscall(SYS_setresgid, user->gid, user->gid, user->gid) < 0 ||
 		     syscall(SYS_setresuid, user->uid, user->uid, user->uid) < 0))

@@ -48,7 +48,7 @@ struct launch {
 	int stdin_fd, stdout_fd, stderr_fd; /* all above 2 */
 	bool terminal;           /* stdin_fd is a PTY's end: becomes the controlling terminal */
 	const struct user *user; /* NULL: stay who we are */
-	bool confine;            /* no new privileges, empty bounding set */
+	bool confine;            /* no new privileges; the bounding set is the relay's own */
 	const struct launch_limit *limits;
 	size_t limit_count;
 	const int *enter_fds; /* cgroups to enter, by writing "0" */

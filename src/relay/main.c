@@ -23,6 +23,7 @@
 
 #define END_WAIT_MS 15000
 #define END_STEP_MS 5
+#define LAST_CAPABILITY 63
 
 /*
  * The payload may have the relay's uid: it must not read its memory (the key), take its descriptors
@@ -44,6 +45,25 @@ static int harden(struct error *err)
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return error_errno(err, errno, "PR_SET_CHILD_SUBREAPER");
 	umask(077);
+	return 0;
+}
+
+/*
+ * The relay executes nothing but the payload, and the bounding set is for what is executed: emptied
+ * once, it is empty in every command. An ordinary user may not, and has none to lose.
+ */
+static int empty_bounding_set(const struct relay *relay, struct error *err)
+{
+	if (!relay->config.confine || FENCE_OFF("relay.wall.confine"))
+		return 0;
+	for (unsigned long cap = 0; cap <= LAST_CAPABILITY; cap++) {
+		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+			continue;
+		/* Beyond the last one the kernel knows, or not ours to give up. */
+		if (errno == EINVAL || errno == EPERM)
+			break;
+		return error_errno(err, errno, "dropping capability %lu", cap);
+	}
 	return 0;
 }
 
@@ -164,6 +184,8 @@ static int relay_start(struct relay *relay, struct error *err)
 		return -1;
 	if (config_read(&relay->config, RELAY_FD_CONFIG, err) < 0)
 		return error_wrap(err, "config");
+	if (empty_bounding_set(relay, err) < 0)
+		return -1;
 	if (geteuid() == 0)
 		syscall(SYS_setgroups, 0, NULL);
 	if (loop_init(&relay->loop, err) < 0 || journal_open(relay, err) < 0 ||

@@ -24,10 +24,14 @@ static bool is_needed(const struct sandbox_birth *birth, unsigned long cap)
 int caps_settle(const struct sandbox_birth *birth, struct error *err)
 {
 	/* Stops: mounting, tracing, raw sockets, device nodes by a root of the namespace. */
-	for (unsigned long cap = 0; cap <= LAST_CAPABILITY; cap++)
-		if (!is_needed(birth, cap) && !FENCE_OFF("sandbox.wall.caps") &&
-		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
-			return error_errno(err, errno, "dropping capability %lu", cap);
+	for (unsigned long cap = 0; cap <= LAST_CAPABILITY; cap++) {
+		if (is_needed(birth, cap) || FENCE_OFF("sandbox.wall.caps") ||
+		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+			continue;
+		if (errno == EINVAL) /* beyond the last one that the kernel knows */
+			break;
+		return error_errno(err, errno, "dropping capability %lu", cap);
+	}
 	/* Stops: gaining anything by executing a set-user-id program or one with file capabilities.
 	 */
 	if (!FENCE_OFF("sandbox.wall.no_new_privs") && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
