@@ -111,7 +111,7 @@ static const char *const DENIED[] = {
 static const char *const MISSING[] = { "clone3", "pidfd_getfd", "process_madvise", "cachestat" };
 
 /* A place has its own loopback and unix sockets; and what asks for addresses and routes. */
-static const int FAMILIES[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
+static const unsigned FAMILIES[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
 
 /* Kernels are newer than libraries. These have the same number on every machine. */
 static const struct {
@@ -188,26 +188,38 @@ static int add_ioctls(scmp_filter_ctx ctx, struct error *err)
 	return 0;
 }
 
+/*
+ * `count` families from `first` on, a power of two of them and aligned to it. Where all are refused
+ * one comparison does for the whole block: the kernel compiles the program anew for every command,
+ * and a comparison for each family would be most of it.
+ */
+static int refuse_families(scmp_filter_ctx ctx, int call, unsigned first, unsigned count,
+			   struct error *err)
+{
+	bool allowed = false;
+
+	for (size_t i = 0; i < sizeof(FAMILIES) / sizeof(FAMILIES[0]); i++)
+		allowed |= FAMILIES[i] >= first && FAMILIES[i] - first < count;
+	if (!allowed)
+		return add_if(ctx, EAFNOSUPPORT, call,
+			      SCMP_A0(SCMP_CMP_MASKED_EQ, ~(scmp_datum_t)(count - 1), first), err);
+	if (count == 1)
+		return 0;
+	if (refuse_families(ctx, call, first, count / 2, err) < 0)
+		return -1;
+	return refuse_families(ctx, call, first + count / 2, count / 2, err);
+}
+
 /* Stops: vsock to a hypervisor, packet and raw-protocol families, the kernel's crypto and more. */
 static int add_families(scmp_filter_ctx ctx, struct error *err)
 {
-	const int last = 64; /* above every family there is */
+	const unsigned last = 64; /* above every family there is */
 	int calls[] = { SCMP_SYS(socket), SCMP_SYS(socketpair) };
 
-	for (size_t c = 0; c < 2; c++) {
-		for (int family = 0; family < last; family++) {
-			bool allowed = false;
-
-			for (size_t i = 0; i < sizeof(FAMILIES) / sizeof(FAMILIES[0]); i++)
-				allowed |= FAMILIES[i] == family;
-			if (!allowed && add_if(ctx, EAFNOSUPPORT, calls[c],
-					       SCMP_A0(SCMP_CMP_EQ, (unsigned)family, 0), err) < 0)
-				return -1;
-		}
-		if (add_if(ctx, EAFNOSUPPORT, calls[c], SCMP_A0(SCMP_CMP_GE, (unsigned)last, 0),
-			   err) < 0)
+	for (size_t c = 0; c < 2; c++)
+		if (refuse_families(ctx, calls[c], 0, last, err) < 0 ||
+		    add_if(ctx, EAFNOSUPPORT, calls[c], SCMP_A0(SCMP_CMP_GE, last, 0), err) < 0)
 			return -1;
-	}
 	/* Of netlink only routes: the others configure the kernel. */
 	struct scmp_arg_cmp netlink[] = { SCMP_A0(SCMP_CMP_EQ, AF_NETLINK, 0),
 					  SCMP_A2(SCMP_CMP_NE, 0, 0) };
