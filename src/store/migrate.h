@@ -22,6 +22,7 @@ struct migration {
 extern const char *const MIGRATION_AUTH[];
 extern const char *const MIGRATION_RECORDS[];
 extern const char *const MIGRATION_FILES[];
+extern const char *const MIGRATION_HISTORY[];
 
 /* In order, ends with version 0. */
 extern const struct migration migrations[];

@@ -344,5 +344,6 @@ static const char *const core[] = {
 
 const struct migration migrations[] = {
 	{ 1, core },           { 2, MIGRATION_AUTH },  { 3, MIGRATION_RECORDS },
-	{ 4, MIGRATION_LIVE }, { 5, MIGRATION_FILES }, { 0, NULL },
+	{ 4, MIGRATION_LIVE }, { 5, MIGRATION_FILES }, { 6, MIGRATION_HISTORY },
+	{ 0, NULL },
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "store/pool.h"
@@ -295,12 +296,16 @@ static int sqlite_backup_db(struct db *db, const char *to_path, struct error *er
 	int r = copy_to(reader, temporary, err);
 	pool_give(&s->readers, &reader->tx);
 
+	if (r == 0)
+		r = FAULT_HERE("store.backup.copied", err);
 	if (r == 0 && rename(temporary, to_path) < 0)
 		r = error_errno(err, errno, "cannot name the copy %s", to_path);
 	if (r < 0) {
 		unlink(temporary);
 		return -1;
 	}
+	if (FAULT_HERE("store.backup.named", err) < 0)
+		return -1;
 	return sync_parent(to_path, err);
 }
 
