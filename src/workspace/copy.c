@@ -61,6 +61,7 @@ static int touch(struct copy *c, const char *path, size_t len, struct error *err
 	c->touched = true;
 	if (manifest_create(c->s->run_fd, RESULTS_PLACE, &c->outbox.place, err) < 0)
 		return -1;
+	manifest_temporary(c->outbox.place); /* until all is put */
 	while (manifest_next(&cursor, &entry) &&
 	       tree_path_compare(entry.path, entry.path_len, path, len) < 0)
 		if (manifest_add(c->outbox.place, &entry, err) < 0)
@@ -175,6 +176,7 @@ static int copy_base(struct copy *c, struct error *err)
 	if (manifest_create(c->s->run_fd, RESULTS_BASE, &c->base, err) < 0)
 		return -1;
 	manifest_racy_from(c->base, c->begin);
+	manifest_temporary(c->base);
 	for (uint64_t i = 0; i < c->base_same && manifest_next(&cursor, &entry); i++)
 		if (manifest_add(c->base, &entry, err) < 0)
 			return -1;
@@ -395,22 +397,28 @@ static int put_all(struct copy *c, struct error *err)
 	return 0;
 }
 
+/*
+ * Both manifests outlive a crash before the state says that they are there. What is remembered of
+ * the place needs no such care: a wrong memory is found out, and costs only time.
+ */
 static int commit_manifests(struct copy *c, int memory_fd, struct error *err)
 {
 	int run_fd = c->s->run_fd;
 
 	if (c->base ? manifest_commit(steal(c->base), err) < 0
-		    : manifest_share(run_fd, PLAN_NAME, run_fd, RESULTS_BASE, err) < 0)
+		    : manifest_lend(run_fd, PLAN_NAME, run_fd, RESULTS_BASE, err) < 0)
 		return -1;
 	/* Without a word about a single entry nothing was there and nothing is to be. */
 	if (!c->touched && !c->before && touch(c, "", 0, err) < 0)
 		return -1;
 	if (c->touched ? manifest_commit(steal(c->outbox.place), err) < 0
-		       : manifest_share(memory_fd, MEMORY_NAME, run_fd, RESULTS_PLACE, err) < 0)
+		       : manifest_lend(memory_fd, MEMORY_NAME, run_fd, RESULTS_PLACE, err) < 0)
 		return -1;
-	if (FAULT_HERE("workspace.stage.manifests", err) < 0)
+	if (manifest_sync(run_fd, RESULTS_BASE, err) < 0 ||
+	    manifest_sync(run_fd, RESULTS_PLACE, err) < 0 || dir_sync(run_fd, err) < 0 ||
+	    FAULT_HERE("workspace.stage.manifests", err) < 0)
 		return -1;
-	return manifest_share(run_fd, RESULTS_PLACE, memory_fd, MEMORY_NAME, err);
+	return manifest_lend(run_fd, RESULTS_PLACE, memory_fd, MEMORY_NAME, err);
 }
 
 /*

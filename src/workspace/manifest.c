@@ -366,6 +366,7 @@ static int copy_manifest(int from_dir, const char *from, int to_dir, const char 
 	if (manifest_open(from_dir, from, &m, err) < 0 || manifest_create(to_dir, to, &w, err) < 0)
 		return -1;
 	w->racy_from = m->racy_from;
+	w->temporary = true;
 	cursor.m = m;
 	while (manifest_next(&cursor, &entry)) {
 		if (manifest_add(w, &entry, err) < 0) {
@@ -376,7 +377,7 @@ static int copy_manifest(int from_dir, const char *from, int to_dir, const char 
 	return manifest_commit(w, err);
 }
 
-int manifest_share(int from_dir, const char *from, int to_dir, const char *to, struct error *err)
+int manifest_lend(int from_dir, const char *from, int to_dir, const char *to, struct error *err)
 {
 	uint8_t tail[8];
 	char hex[2 * sizeof(tail) + 1], tmp[32];
@@ -396,5 +397,22 @@ int manifest_share(int from_dir, const char *from, int to_dir, const char *to, s
 		unlinkat(to_dir, tmp, 0);
 		return -1;
 	}
+	return 0;
+}
+
+int manifest_sync(int dir_fd, const char *name, struct error *err)
+{
+	_cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return error_errno(err, errno, "open the manifest %s", name);
+	return fd_sync(fd, err) < 0 ? error_wrap(err, "write the manifest %s", name) : 0;
+}
+
+int manifest_share(int from_dir, const char *from, int to_dir, const char *to, struct error *err)
+{
+	if (manifest_lend(from_dir, from, to_dir, to, err) < 0 ||
+	    manifest_sync(to_dir, to, err) < 0)
+		return -1;
 	return dir_sync(to_dir, err);
 }

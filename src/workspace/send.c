@@ -11,12 +11,19 @@
 
 #define CHUNK ((size_t)262144)
 #define TRIES 3
+/* From here on a thread pays. */
+#define LONG_FILE ((uint64_t)4 << 20)
 
 /* 1: the file has less than it said. */
 static int send_bytes(struct stage *s, struct tree_writer *put, int fd, struct tree_entry *entry,
 		      struct error *err)
 {
-	_cleanup_free_ uint8_t *chunk = xmalloc(MIN_OF(entry->size, CHUNK) + 1);
+	bool is_long = entry->size >= LONG_FILE;
+	/* Two in turns, where one is hashed while the other is filled. */
+	_cleanup_free_ uint8_t *chunks =
+		xmalloc(is_long ? 2 * CHUNK : MIN_OF(entry->size, CHUNK) + 1);
+	_cleanup_side_hash_ struct side_hash *aside = is_long ? side_hash_start() : NULL;
+	uint8_t *chunk = chunks;
 	struct sha256 sum;
 
 	sha256_init(&sum);
@@ -29,15 +36,23 @@ static int send_bytes(struct stage *s, struct tree_writer *put, int fd, struct t
 			return error_errno(err, errno, "read %s", entry->path);
 		if (n == 0)
 			return 1;
-		sha256_update(&sum, chunk, (size_t)n);
+		if (aside)
+			side_hash_give(aside, chunk, (size_t)n);
+		else
+			sha256_update(&sum, chunk, (size_t)n);
 		if (tree_writer_data(put, chunk, (size_t)n, err) < 0)
 			return -1;
+		if (aside)
+			chunk = chunk == chunks ? chunks + CHUNK : chunks;
 		at += (uint64_t)n;
 		s->now.bytes += (uint64_t)n;
 		if (stage_tick(s, err) < 0)
 			return -1;
 	}
-	sha256_final(&sum, entry->sha256);
+	if (aside)
+		side_hash_finish(steal(aside), entry->sha256);
+	else
+		sha256_final(&sum, entry->sha256);
 	entry->flags |= TREE_HAS_HASH;
 	return 0;
 }

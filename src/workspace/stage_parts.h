@@ -55,6 +55,23 @@ int outbox_written(void *arg, const struct tree_entry *entry, struct error *err)
 bool outbox_is_empty(const struct outbox *o);
 void outbox_free(struct outbox *o);
 
+/*
+ * Hashing in a thread of its own, beside whoever reads and sends: both take about as long. What is
+ * given stays as it is until the next give, or finish, has returned.
+ */
+struct side_hash;
+struct side_hash *side_hash_start(void); /* NULL: there is no thread to be had */
+void side_hash_give(struct side_hash *h, const void *data, size_t len);
+void side_hash_finish(struct side_hash *h, uint8_t digest[TREE_HASH_SIZE]); /* frees it */
+static inline void side_hash_dropp(struct side_hash **h)
+{
+	uint8_t ignored[TREE_HASH_SIZE];
+
+	if (*h)
+		side_hash_finish(*h, ignored);
+}
+#define _cleanup_side_hash_ _cleanup_(side_hash_dropp)
+
 enum sent { SENT_WHOLE, SENT_CHANGING, SENT_GONE, SENT_UNREADABLE };
 /*
  * Sends the file `entry` names and completes the entry: state and hash of what was sent. `open`
