@@ -170,7 +170,6 @@ int tree_writer_symlink(struct tree_writer *w, const struct tree_entry *entry, s
 static int file_complete(struct tree_writer *w, struct error *err)
 {
 	w->in_file = false;
-	expect(w, TREE_FILE, w->file.data);
 	return send_portion(w, err);
 }
 
@@ -183,7 +182,10 @@ int tree_writer_file(struct tree_writer *w, const struct tree_entry *entry, stru
 	buf_append(&w->file, entry->path, entry->path_len);
 	w->in_file = true;
 	w->left = entry->size;
-	return w->left == 0 ? file_complete(w, err) : 0;
+	if (w->left > 0)
+		return 0;
+	expect(w, TREE_FILE, w->file.data);
+	return file_complete(w, err);
 }
 
 static bool is_zeros(const char *data, size_t len)
@@ -224,6 +226,9 @@ int tree_writer_data(struct tree_writer *w, const void *data, size_t len, struct
 	while (len > 0) {
 		size_t n = MIN_OF(len, (size_t)RECORD_MAX);
 
+		/* Its answer may come while the last of it is being sent. */
+		if (n == w->left)
+			expect(w, TREE_FILE, w->file.data);
 		if (put_content(w, p, n, err) < 0)
 			return -1;
 		p += n;
