@@ -50,6 +50,18 @@ void link_unref(struct link *l)
 	free(l);
 }
 
+/*
+ * What a tree may have on its way fits into the socket, so that it is not copied to wait here. Only
+ * root gets all of it; less is slower, and nothing else.
+ */
+static void widen(int fd)
+{
+	int size = SOCKET_BUFFER;
+
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
 int link_new(struct channel_loop *loop, int fd, const struct link_options *options,
 	     const void *early, size_t early_len, struct link **out, struct error *err)
 {
@@ -73,6 +85,7 @@ int link_new(struct channel_loop *loop, int fd, const struct link_options *optio
 		link_unref(l);
 		return -1;
 	}
+	widen(fd);
 	if (channel_loop_add(loop, link_ref(l), err) < 0) {
 		link_unref(l);
 		return -1;

@@ -10,6 +10,7 @@
 #define BACKLOG_MAX ((size_t)4 << 20)
 #define OUT_KEPT ((size_t)4096)
 #define DATA_MAX ((size_t)128 << 10)
+#define SOCKET_BUFFER (1 << 20)
 /* Above this the link is not read until somebody takes something. */
 #define QUEUED_MAX ((size_t)24 << 20)
 

@@ -5,6 +5,8 @@
 #include "channel/shell_runner.h"
 
 #define WINDOW (4u << 20)
+/* So much of the relay's WIRE_TREE_CREDIT is used: what fits into the socket. */
+#define ON_ITS_WAY (1u << 20)
 /* One per 64 MiB of a file that is hashed: some terabytes. */
 #define TICKS_MAX 65536
 #define WINDOW_PORTION (WINDOW / 8)
@@ -45,7 +47,7 @@ int tree_flow_open(struct tree_flow *f, const struct place_ref *ref, const struc
 	f->stream = link_open(link, r->type, r->msg, WINDOW, err);
 	if (!f->stream)
 		return -1;
-	stream_grant(f->stream, WIRE_TREE_CREDIT);
+	stream_grant(f->stream, ON_ITS_WAY);
 	return 0;
 }
 
