@@ -332,6 +332,26 @@ bool file_tree_data(struct session *s, uint32_t stream, const uint8_t *data, uin
 	return true;
 }
 
+bool file_tree_pass(struct session *s)
+{
+	struct conn *c = &s->conn;
+	struct file_tree *t = conn_may_pass(c) ? tree_find(s, c->part.stream) : NULL;
+	ssize_t n;
+
+	if (!t || t->in_fd < 0 || t->in_ended || t->waiting.len > 0 || c->rest > t->in_credit ||
+	    (c->part.flags & ~WIRE_END))
+		return false;
+	n = splice(c->fd, NULL, t->in_fd, NULL, c->rest, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+	if (n <= 0)
+		return false;
+	conn_passed(c, (size_t)n);
+	t->in_credit -= (uint64_t)n;
+	input_taken(t, (size_t)n);
+	if (c->rest == 0 && (c->part.flags & WIRE_END))
+		file_tree_data(s, t->stream, NULL, 0, true);
+	return true;
+}
+
 bool file_tree_credit(struct session *s, uint32_t stream, uint32_t bytes)
 {
 	struct file_tree *t = tree_find(s, stream);

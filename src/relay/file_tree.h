@@ -24,6 +24,11 @@ void file_tree_get(struct session *s, const struct wire_message *m);
 bool file_tree_credit(struct session *s, uint32_t stream, uint32_t bytes);
 bool file_tree_data(struct session *s, uint32_t stream, const uint8_t *data, uint32_t len,
 		    bool end);
+/*
+ * What is still to come of a long frame goes from the connection to its child without being copied
+ * here. False: nothing could go that way now, and reading tells why.
+ */
+bool file_tree_pass(struct session *s);
 bool file_tree_reset(struct session *s, uint32_t stream);
 /* One stretch of each into the connection; false when there is nothing to add. */
 bool file_tree_pump(struct session *s);

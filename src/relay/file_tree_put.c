@@ -421,21 +421,41 @@ static int file_content(struct put *p, const struct record *record)
 	return 0;
 }
 
+static int file_advance(struct put *p, uint64_t len, bool hole)
+{
+	p->at += len;
+	p->ends_in_hole = hole;
+	return p->at == p->size ? file_finish(p) : 0;
+}
+
 /* CONTENT or HOLE */
 static int file_take(struct put *p, const struct record *record)
 {
-	uint64_t len = record->kind == RECORD_HOLE ? get_le64(record->payload) : record->length;
+	bool hole = record->kind == RECORD_HOLE;
+	uint64_t len = hole ? get_le64(record->payload) : record->length;
 	int r = 0;
 
-	if (p->fd < 0 || len > p->size - p->at)
+	/* All that is to come of a content is bounded before any of it is poured. */
+	if (p->fd < 0 || len > p->size - p->at ||
+	    (!hole && p->in.content_left > p->size - p->at - len))
 		return EPROTO;
-	if (record->kind == RECORD_CONTENT)
+	if (!hole)
 		r = file_content(p, record);
-	p->at += len;
-	p->ends_in_hole = record->kind == RECORD_HOLE;
-	if (r == 0 && p->at == p->size)
-		r = file_finish(p);
-	return r;
+	return r != 0 ? r : file_advance(p, len, hole);
+}
+
+/* As much as can be of the content that is coming goes by the shortest way. */
+static int file_pour(struct put *p)
+{
+	ssize_t n;
+
+	while (p->fd >= 0 && (n = tree_in_pour(&p->in, p->fd, p->at)) != 0) {
+		int r = n < 0 ? (int)-n : file_advance(p, (uint64_t)n, false);
+
+		if (r != 0)
+			return r;
+	}
+	return 0;
 }
 
 static int put_entry(struct put *p, const struct record *record)
@@ -569,6 +589,8 @@ static int take_all(struct put *p)
 		if (record.kind == RECORD_FINISH && p->fd < 0)
 			return dirs_settle(p, "", 0);
 		r = take_record(p, &record);
+		if (r == 0)
+			r = file_pour(p);
 		if (r != 0)
 			return r;
 	}
@@ -599,6 +621,7 @@ int tree_put_work(struct tree_job *job)
 	if (p->dir.root < 0)
 		return tree_out_failed(&p->out, why.code, why.errnum, "%s %s", m->root, why.why);
 	tree_in_init(&p->in, job->in_fd, &p->out);
+	p->in.pours = true;
 	r = take_all(p);
 	file_discard(p);
 	dirs_settle_all(p);

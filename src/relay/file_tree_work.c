@@ -16,6 +16,8 @@
 #define RESOLVE_BENEATH_ 0x08
 #define RACE_RETRIES 32
 #define IN_SIZE (2 * (size_t)(RECORD_HEADER_SIZE + RECORD_MAX))
+/* Less is not worth two more calls. */
+#define POUR_MIN (64u << 10)
 
 int tree_out_flush(struct tree_out *out)
 {
@@ -90,18 +92,27 @@ void tree_in_free(struct tree_in *in)
 }
 
 /* What was answered so far is sent before waiting for what may depend on it. */
-static int fill(struct tree_in *in)
+static int before_waiting(struct tree_in *in)
 {
 	struct pollfd p = { .fd = in->fd, .events = POLLIN };
+
+	return in->out->buf.len > 0 && poll(&p, 1, 0) == 0 ? tree_out_flush(in->out) : 0;
+}
+
+static int fill(struct tree_in *in)
+{
+	size_t room;
 	ssize_t n;
 
-	if (in->out->buf.len > 0 && poll(&p, 1, 0) == 0 && tree_out_flush(in->out) < 0)
+	if (before_waiting(in) < 0)
 		return 0;
 	memmove(in->data, in->data + in->begin, in->end - in->begin);
 	in->end -= in->begin;
 	in->begin = 0;
+	room = in->lean && in->end == 0 ? RECORD_HEADER_SIZE : IN_SIZE - in->end;
+	in->lean = false;
 	do
-		n = read(in->fd, in->data + in->end, IN_SIZE - in->end);
+		n = read(in->fd, in->data + in->end, room);
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return 0;
@@ -114,7 +125,7 @@ static int next_content(struct tree_in *in, struct record *record)
 {
 	size_t there = in->end - in->begin;
 
-	if (there == 0) {
+	if (there == 0 && !(in->pours && in->content_left >= POUR_MIN)) {
 		if (fill(in) == 0)
 			return 0;
 		there = in->end - in->begin;
@@ -147,6 +158,31 @@ int tree_in_next(struct tree_in *in, struct record *record, struct error *err)
 			return 0;
 	}
 	return next_content(in, record);
+}
+
+ssize_t tree_in_pour(struct tree_in *in, int fd, uint64_t at)
+{
+	off_t offset = (off_t)at;
+	ssize_t n;
+
+	if (!in->pours || in->content_left == 0 || in->begin < in->end ||
+	    (in->content_left < POUR_MIN && !in->lean))
+		return 0;
+	if (before_waiting(in) < 0)
+		return -EPIPE;
+	do
+		n = splice(in->fd, NULL, fd, &offset, in->content_left, SPLICE_F_MOVE);
+	while (n < 0 && errno == EINTR);
+	/* A file system that cannot; or the end of the pipe, which reading finds, too. */
+	if (n == 0 || (n < 0 && errno == EINVAL)) {
+		in->pours = false;
+		return 0;
+	}
+	if (n < 0)
+		return -errno;
+	in->content_left -= (uint32_t)n;
+	in->lean = true;
+	return n;
 }
 
 bool tree_in_path(const void *bytes, size_t len, char out[TREE_PATH_MAX + 1])

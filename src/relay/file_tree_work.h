@@ -46,16 +46,23 @@ struct tree_in {
 	uint8_t *data;
 	size_t begin, end;
 	uint32_t content_left; /* of a CONTENT that is handed out as it comes */
+	bool pours;            /* the taker pours: long content is left where it is */
+	bool lean;             /* it was poured, and more is likely: only a header is read next */
 };
 void tree_in_init(struct tree_in *in, int fd, struct tree_out *out);
 void tree_in_free(struct tree_in *in);
 #define _cleanup_tree_in_ _cleanup_(tree_in_free)
 /*
  * 1: `record` is the next one, valid until the next call; CONTENT may come in smaller pieces than
- * it was sent in. 0: the server has gone, or broke off. -1
- * with ERR_PROTOCOL: no record.
+ * it was sent in, with `pours` also as an empty one. 0: the server has gone, or broke off. -1 with
+ * ERR_PROTOCOL: no record.
  */
 int tree_in_next(struct tree_in *in, struct record *record, struct error *err);
+/*
+ * Content that was not read yet goes from the pipe straight to where it is wanted in a file. How
+ * many bytes; 0 when it has to be read by tree_in_next; -errno.
+ */
+ssize_t tree_in_pour(struct tree_in *in, int fd, uint64_t at);
 /* A path of the tree as text; false when it is none. */
 bool tree_in_path(const void *bytes, size_t len, char out[TREE_PATH_MAX + 1]);
 

@@ -266,7 +266,7 @@ static void session_ready(struct watch *watch, uint32_t events)
 	int filled = 0;
 
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		filled = conn_fill(&s->conn);
+		filled = file_tree_pass(s) ? 1 : conn_fill(&s->conn);
 		if (filled > 0 && s->step == SESSION_OPEN) {
 			s->heard_ms = s->relay->heard_ms = loop_now();
 			s->pinged = false;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "wire/message.h"
 
 #define FILL_CHUNK (64u << 10)
 /* A buffer above this is given back when it is empty: idle relays are many. */
@@ -12,6 +13,8 @@
  */
 #define BULK_CHUNK (256u << 10)
 #define BULK_CAPACITY (2u << 20)
+/* Shorter frames are not worth two more calls. */
+#define PART_MIN (64u << 10)
 
 void conn_init(struct conn *c, int fd, uint32_t max_payload)
 {
@@ -43,14 +46,16 @@ static void drop_front(const struct conn *c, struct buf *b, size_t *pos)
 	*pos = 0;
 }
 
-int conn_fill(struct conn *c)
+/* How much is to be read behind what is there. */
+static size_t wanted_room(struct conn *c)
 {
+	size_t have = c->in.len, room;
 	uint32_t wanted = 0;
-	size_t have, room;
-	ssize_t n;
 
-	drop_front(c, &c->in, &c->in_pos);
-	have = c->in.len;
+	if (c->rest > 0)
+		return MIN_OF(c->rest, BULK_CHUNK);
+	if (c->lean && have < WIRE_HEADER_SIZE)
+		return WIRE_HEADER_SIZE - have;
 	if (have >= WIRE_HEADER_SIZE)
 		wanted = MIN_OF(get_le32((const uint8_t *)c->in.data), c->max_payload);
 	room = MAX_OF(MIN_OF(FILL_CHUNK, c->max_payload + WIRE_HEADER_SIZE), 512);
@@ -59,15 +64,59 @@ int conn_fill(struct conn *c)
 	/* The first bytes of an idle connection are usually one small request. */
 	if (have == 0)
 		room = MIN_OF(room, KEEP_CAPACITY - 1);
-	if (c->bulk)
-		room = MAX_OF(room, BULK_CHUNK);
+	return c->bulk ? MAX_OF(room, BULK_CHUNK) : room;
+}
+
+int conn_fill(struct conn *c)
+{
+	size_t room;
+	ssize_t n;
+
+	drop_front(c, &c->in, &c->in_pos);
+	room = wanted_room(c);
 	buf_reserve(&c->in, room);
-	n = recv(c->fd, c->in.data + have, room, MSG_DONTWAIT);
+	n = recv(c->fd, c->in.data + c->in.len, room, MSG_DONTWAIT);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
 	if (n == 0)
 		return -1;
 	c->in.len += (size_t)n;
+	return 1;
+}
+
+void conn_passed(struct conn *c, size_t bytes)
+{
+	c->rest -= (uint32_t)bytes;
+	c->lean = c->rest == 0;
+}
+
+/* The beginning of a frame is there, and its length was found right. */
+static void begin_part(struct conn *c)
+{
+	const uint8_t *data = (const uint8_t *)c->in.data + c->in_pos;
+
+	c->lean = false;
+	if (!c->bulk || c->in.len - c->in_pos < WIRE_HEADER_SIZE || data[4] != WIRE_DATA ||
+	    get_le32(data) < PART_MIN)
+		return;
+	c->part = (struct frame){ .type = data[4], .flags = data[5], .stream = get_le32(data + 6) };
+	c->rest = get_le32(data);
+	c->in_pos += WIRE_HEADER_SIZE;
+}
+
+static int next_part(struct conn *c, struct frame *frame)
+{
+	size_t n = MIN_OF(c->in.len - c->in_pos, (size_t)c->rest);
+
+	if (n == 0)
+		return 0;
+	*frame = c->part;
+	frame->payload = (const uint8_t *)c->in.data + c->in_pos;
+	frame->length = (uint32_t)n;
+	c->in_pos += n;
+	conn_passed(c, n);
+	if (c->rest > 0)
+		frame->flags &= (uint8_t)~WIRE_END;
 	return 1;
 }
 
@@ -78,11 +127,16 @@ int conn_next(struct conn *c, struct frame *frame, struct error *err)
 
 	if (c->in_pos == c->in.len)
 		return 0;
+	if (c->rest > 0)
+		return next_part(c, frame);
 	r = frame_parse((const uint8_t *)c->in.data + c->in_pos, c->in.len - c->in_pos,
 			c->max_payload, frame, &used, err);
 	if (r > 0)
 		c->in_pos += used;
-	return r;
+	if (r != 0)
+		return r;
+	begin_part(c);
+	return next_part(c, frame);
 }
 
 int conn_flush(struct conn *c)

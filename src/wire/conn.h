@@ -14,6 +14,13 @@ struct conn {
 	int fd; /* owned */
 	uint32_t max_payload;
 	bool bulk; /* a lot is on its way: larger buffers are used, and kept */
+	/*
+	 * In bulk a long DATA frame comes in parts, so that its owner may take the rest of it from
+	 * the descriptor by itself (conn_passed) and nothing is copied to make it whole.
+	 */
+	struct frame part; /* what it is; its END is on the last part only */
+	uint32_t rest;     /* bytes of it that are still to come */
+	bool lean;         /* the next is likely to be one, too: no more than its header is read */
 	struct buf in;
 	size_t in_pos; /* bytes of `in` already handed out as frames */
 	struct buf out;
@@ -29,6 +36,13 @@ int conn_fill(struct conn *c);
 /* 1: `frame` is the next one, valid until the next conn_fill. 0: none complete. -1: hostile bytes.
  */
 int conn_next(struct conn *c, struct frame *frame, struct error *err);
+/* The next bytes of c->part are in the descriptor, none of them was read. */
+static inline bool conn_may_pass(const struct conn *c)
+{
+	return c->rest > 0 && c->in_pos == c->in.len;
+}
+/* So many of them were taken from there. */
+void conn_passed(struct conn *c, size_t bytes);
 /* Sends what the socket takes. 0, or -1 when the peer is gone. */
 int conn_flush(struct conn *c);
 static inline size_t conn_backlog(const struct conn *c)
