@@ -96,7 +96,7 @@ static int fetch_copy(struct fetch *f, struct manifest_writer *changes, struct e
 
 	if (manifest_open(f->run_fd, RESULTS_PLACE, &f->place, err) < 0)
 		return error_wrap(err, "what was staged into the place");
-	if (f->state->git && fetch_look_git(f, &git_entries, err) < 0)
+	if ((f->state->git ? fetch_look_git(f, &git_entries, err) : fetch_look_made(f, err)) < 0)
 		return -1;
 	if (git_entries && fetch_get(f, FETCH_GIT, NULL, err) < 0)
 		return error_wrap(err, "fetch the repository");

@@ -278,17 +278,44 @@ int fetch_look_git(struct fetch *f, uint64_t *entries, struct error *err)
 	advance(&l);
 	r = place_tree_scan(f->act->place, &scan, look_at_git, &g, &why);
 	buf_free(&g.path);
-	/* No repository there any more, or one too large: what was seen of it is what comes. */
-	if (r < 0 && why.code != ERR_NOT_FOUND && why.code != ERR_TOO_LARGE) {
+	/* No repository there any more, one too large, or locked: what was seen of it is what
+	 * comes, and the files do not wait for the rest. */
+	if (r < 0 && why.code != ERR_NOT_FOUND && why.code != ERR_TOO_LARGE &&
+	    why.code != ERR_FORBIDDEN) {
 		error_move(err, &why);
 		return error_wrap(err, "look at the repository in the place");
 	}
 	if (r < 0)
 		fetch_refuse(f, ".git", why.message);
-	if (r < 0 && why.code == ERR_TOO_LARGE)
+	if (r < 0 && why.code != ERR_NOT_FOUND)
 		l.more = false;
 	if (finish(&l, err) < 0)
 		return -1;
 	*entries = found.entries;
 	return 0;
+}
+
+static int look_no_further(void *arg, const struct tree_entry *e, struct error *err)
+{
+	(void)arg;
+	(void)e;
+	(void)err;
+	return 0;
+}
+
+int fetch_look_made(struct fetch *f, struct error *err)
+{
+	_cleanup_free_ char *root = path_join(f->state->place_root, ".git");
+	const struct place_scan scan = { .root = root, .no_rules = true, .max_entries = 1 };
+	_cleanup_error_ struct error why = { 0 };
+
+	if (place_tree_scan(f->act->place, &scan, look_no_further, NULL, &why) == 0 ||
+	    why.code == ERR_TOO_LARGE || why.code == ERR_FORBIDDEN) {
+		fetch_refuse(f, ".git", GIT_MADE_REASON);
+		return 0;
+	}
+	if (why.code == ERR_NOT_FOUND)
+		return 0;
+	error_move(err, &why);
+	return error_wrap(err, "look for a repository in the place");
 }

@@ -52,6 +52,8 @@ struct look_found {
 	uint64_t same_size;                   /* files that only a hash can tell */
 };
 int fetch_look(struct fetch *f, struct look_found *found, struct error *err);
+/* A repository that was made in the place, where the workspace has none, is told. */
+int fetch_look_made(struct fetch *f, struct error *err);
 /* Writes FETCH_GIT: files under .git that git_import wants; TREE_NONE: gone. */
 int fetch_look_git(struct fetch *f, uint64_t *entries, struct error *err);
 /* *name is the manifest that has what really differs. */

@@ -112,6 +112,8 @@ int git_forget(const char *path, const char *run_id, struct error *err);
 	"nothing under a .git directory is taken from a place; what is committed there comes "     \
 	"only "                                                                                    \
 	"if it is pushed"
+/* The same for one that was made where the workspace had none. */
+#define GIT_MADE_REASON "the repository that was made in the place stays there; its files come"
 bool git_shows(const char *name, size_t len);
 size_t git_inside_hidden(const char *path, size_t len);
 size_t git_inside(const char *path, size_t len);

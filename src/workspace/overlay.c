@@ -534,6 +534,10 @@ static int visit(struct fetch *f, struct level *level, const char *name, struct 
 		return errno == ENOENT
 			       ? 0
 			       : error_errno(err, errno, "look at %s of the layer", f->path);
+	if (start == 0 && streq(name, ".git") && !has_file(f->layer.host_fd, name)) {
+		layer_refuse(&f->layer, f->path, GIT_MADE_REASON);
+		return 0;
+	}
 	if (start == 0 && streq(name, ".git"))
 		in.in_git = true;
 	if (in.in_git)

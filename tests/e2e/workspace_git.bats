@@ -113,6 +113,28 @@ works() { # FLAGS...
 	same "$(cat lib/l)" $'l\nmore\nmore'
 }
 
+@test "a repository that is made in the place stays there, and that is said" {
+	mkdir "$T/plain"
+	cd "$T/plain"
+	for mode in overlay copy; do
+		berth run --mode "$mode" -- sh -c "git init -q .; echo $mode >$mode; git add ." 2>"$T/err"
+		has "$(cat "$T/err")" '.git: the repository that was made in the place stays there'
+		same "$(cat $mode)" "$mode"
+		[ ! -e .git ]
+	done
+	berth run --mode copy -- true 2>"$T/err"
+	fails grep refused "$T/err"
+}
+
+@test "a repository that the command locks keeps no file from coming home" {
+	for mode in overlay copy; do
+		berth run --mode "$mode" -- sh -c "echo $mode >>a; chmod 0 .git" 2>"$T/err"
+		same "$(tail -1 a)" "$mode"
+		git status --porcelain | grep -q '^ M a$'
+		sound
+	done
+}
+
 @test "what a place writes into .git to have it run is not there afterwards" {
 	cp .git/config "$T/config"
 	berth run -q --mode copy -- sh -c 'mkdir -p .git/hooks
