@@ -122,8 +122,10 @@ static int find_route(struct exchange *exchange, const char *method, size_t targ
 		return error_set(err, ERR_BAD_PATH, "the URL has a NUL in it");
 	if (url_parse(exchange->raw_url, &exchange->url, err) < 0)
 		return -1;
-	for (size_t i = 0; i < exchange->url.segments; i++)
-		buf_printf(&path, "/%s", exchange->url.segment[i]);
+	for (size_t i = 0; i < exchange->url.segments; i++) {
+		buf_putc(&path, '/');
+		buf_puts(&path, exchange->url.segment[i]);
+	}
 	exchange->path = buf_steal(&path);
 	request->path = exchange->path[0] ? exchange->path : "/";
 	request->url = &exchange->url;
