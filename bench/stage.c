@@ -8,8 +8,8 @@
  *     stage-unchanged  100,000 files that are there already, against find -printf of size and time
  *     stage-one        the same after one of them changed
  *
- * --files N makes the last two quicker to prepare. What must be made fresh for a round (a place, a
- * directory to copy to) is made before its clock starts.
+ * --files N makes the last two quicker to prepare, --only large, small or many runs a part. What
+ * must be made fresh for a round (a place, a directory to copy to) is made before its clock starts.
  */
 #include <fcntl.h>
 #include <spawn.h>
@@ -178,19 +178,28 @@ static double look(struct bench *b, void *arg)
 		(char *[]){ "find", s->tree, "-type", "f", "-printf", "%s %T@\n", NULL });
 }
 
-static size_t take_files(int *argc, char **argv)
+/* The value of an option of our own, which is taken out; NULL: it was not given. */
+static const char *take_option(int *argc, char **argv, const char *name)
 {
-	int64_t n = MANY_FILES;
-
 	for (int i = 1; i + 1 < *argc; i++) {
-		if (!streq(argv[i], "--files"))
+		const char *value = argv[i + 1];
+
+		if (!streq(argv[i], name))
 			continue;
-		if (!parse_i64(argv[i + 1], 1000, 190000, &n))
-			bench_fail("--files takes 1000 to 190000");
 		memmove(argv + i, argv + i + 2, (size_t)(*argc - i - 1) * sizeof(*argv));
 		*argc -= 2;
-		break;
+		return value;
 	}
+	return NULL;
+}
+
+static size_t take_files(int *argc, char **argv)
+{
+	const char *text = take_option(argc, argv, "--files");
+	int64_t n = MANY_FILES;
+
+	if (text && !parse_i64(text, 1000, 190000, &n))
+		bench_fail("--files takes 1000 to 190000");
 	return (size_t)n;
 }
 
@@ -237,6 +246,7 @@ int main(int argc, char **argv)
 {
 	static struct state s;
 	size_t files = take_files(&argc, argv);
+	const char *only = take_option(&argc, argv, "--only");
 	struct bench b;
 	char company[40];
 
@@ -251,9 +261,12 @@ int main(int argc, char **argv)
 	if (!native_environment(&s.client, company, "native", "{\"provider\":\"native\"}",
 				s.environment_id))
 		bench_fail("no native places");
-	compare_large(&b, &s);
-	compare_small(&b, &s);
-	compare_many(&b, &s, files);
+	if (!only || streq(only, "large"))
+		compare_large(&b, &s);
+	if (!only || streq(only, "small"))
+		compare_small(&b, &s);
+	if (!only || streq(only, "many"))
+		compare_many(&b, &s, files);
 	client_close(&s.client);
 	run_command((char *[]){ "rm", "-rf", s.dir, NULL });
 	bench_end(&b);
