@@ -97,15 +97,20 @@ int recipe_read(struct place *place, int place_fd, struct error *err)
 
 int relay_write(const struct place *place, int place_fd, struct error *err)
 {
+	/*
+	 * Always as long, over what is there: file systems write a file that was cut off and
+	 * written anew to the disk when it is closed, and the next one who cuts it off waits for
+	 * that.
+	 */
 	_cleanup_close_ int fd =
-		openat(place_fd, PLACE_RELAY_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		openat(place_fd, PLACE_RELAY_NAME, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	char text[96];
-	int len = snprintf(text, sizeof(text), "%d %llu %llx\n", (int)place->pid, place->start_time,
-			   (unsigned long long)place->walls);
+	int len = snprintf(text, sizeof(text), "%-10d %-20llu %-16llx\n", (int)place->pid,
+			   place->start_time, (unsigned long long)place->walls);
 
 	if (fd < 0)
 		return error_set(err, ERR_IO, "cannot write down the relay of %s", place->id);
-	return fd_write_all(fd, text, (size_t)len, err);
+	return fd_pwrite_all(fd, text, (size_t)len, 0, err);
 }
 
 bool relay_read(struct place *place, int place_fd)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "relay/exec.h"
@@ -74,10 +75,15 @@ static void append_exit(struct buf *out, const struct exec *exec)
 
 static int create(const char *name, struct error *err)
 {
-	int fd = openat(RELAY_FD_SPOOL, name,
-			O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	_cleanup_close_ int fd = openat(
+		RELAY_FD_SPOOL, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct stat st;
 
-	return fd < 0 ? error_errno(err, errno, "opening the journal") : fd;
+	/* One that is empty is left alone: of a file that was cut off the last bytes go to the disk
+	 * when it is closed, and whoever empties it next waits for them. */
+	if (fd < 0 || fstat(fd, &st) < 0 || (st.st_size > 0 && ftruncate(fd, 0) < 0))
+		return error_errno(err, errno, "opening the journal");
+	return steal_fd(&fd);
 }
 
 static int rewrite(struct relay *relay, struct error *err)
