@@ -401,6 +401,8 @@ static void a_relay_that_died_while_no_keeper_ran_is_torn_down_by_the_next(void 
 	outcome_wait_text(&o, &p, "ready");
 	keeper_kill(f);
 	kill((pid_t)f->place.pid, SIGKILL);
+	/* One that is still dying would be adopted, and its death seen. */
+	assert_true(process_is_gone_soon((pid_t)f->place.pid));
 	keeper_start(f);
 	for (int64_t until = test_now_ms() + CLIENT_WAIT_MS; list_places(f, "one") > 0;)
 		assert_true(test_now_ms() < until);
