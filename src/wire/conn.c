@@ -131,8 +131,10 @@ int conn_next(struct conn *c, struct frame *frame, struct error *err)
 		return next_part(c, frame);
 	r = frame_parse((const uint8_t *)c->in.data + c->in_pos, c->in.len - c->in_pos,
 			c->max_payload, frame, &used, err);
-	if (r > 0)
+	if (r > 0) {
 		c->in_pos += used;
+		c->lean = c->bulk && frame->type == WIRE_DATA && frame->length >= PART_MIN;
+	}
 	if (r != 0)
 		return r;
 	begin_part(c);
