@@ -372,8 +372,11 @@ static void scan_base(int host, int run, bool hash)
 	struct error err = { 0 };
 	uint64_t now = workspace_file_clock(host);
 
-	/* What was written in the tick of the scan has no state to be known again by. */
-	for (int i = 0; i < 1000 && workspace_file_clock(host) <= now; i++)
+	/*
+	 * What was written in the tick of the scan has no state to be known again by; the kernel's
+	 * finer times may be ahead of its ticks.
+	 */
+	for (int i = 0; i < 1000 && workspace_file_clock(host) < now + 20000000; i++)
 		poll(NULL, 0, 1);
 	if (workspace_scan(host, &scan, run, RESULTS_BASE, &report, &err) < 0) {
 		print_message("scan: %s\n", err.message);
