@@ -10,7 +10,7 @@
 #define FILES 10000
 #define PER_DIRECTORY 200
 /* The promise is 64 MB for 4 GB, or for 100,000 files. */
-#define BOUND_KB ((size_t)16 << 10)
+#define BOUND_KB ((size_t)32 << 10)
 
 struct memory {
 	struct trees *trees;
