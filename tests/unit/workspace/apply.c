@@ -1055,6 +1055,60 @@ static void a_mount_inside_the_workspace_is_left_alone(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* In a process of its own: how far it came, 0 at the end. */
+static int apply_to_a_full_disk(struct files *f)
+{
+	static char large[1 << 20];
+	const struct apply_options options = { .cancel_fd = -1 };
+	struct apply_report report;
+	struct error err = { 0 };
+	struct stat st;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/host", f->path);
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("tmpfs", path, "tmpfs", 0, "size=256k") < 0)
+		return 77;
+	/* By its path: the descriptors from before are of the tree without the mount. */
+	close(f->host_fd);
+	f->host_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	put_text(f->host_fd, "a", "old");
+	files_stage(f);
+	memset(large, 'x', sizeof(large));
+	put_bytes(f->place_fd, "a", large, sizeof(large), 0644);
+	put_text(f->place_fd, "b", "place");
+	files_fetch(f);
+	if (results_apply(&f->results, &f->state, &options, NULL, NULL, &report, &err) == 0 ||
+	    err.code != ERR_DISK_FULL)
+		return 1;
+	expect_text(f->host_fd, "a", "old");
+	error_clear(&err);
+	if (mount("tmpfs", path, "tmpfs", MS_REMOUNT, "size=16m") < 0)
+		return 77;
+	if (results_apply(&f->results, &f->state, &options, NULL, NULL, &report, &err) < 0)
+		return 2;
+	expect_text(f->host_fd, "b", "place");
+	return fstatat(f->host_fd, "a", &st, 0) == 0 && st.st_size == sizeof(large) ? 0 : 3;
+}
+
+static void a_full_disk_leaves_the_old_file_and_applying_again_finishes(void **state)
+{
+	struct files *f = *state;
+	pid_t pid;
+	int status;
+
+	if (geteuid() != 0)
+		skip();
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		_exit(apply_to_a_full_disk(f));
+	waitpid(pid, &status, 0);
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1099,6 +1153,7 @@ int main(void)
 		with_files(a_second_collect_waits_and_is_told),
 		with_files(without_exchange_files_are_taken_out_and_put_in),
 		with_files(a_mount_inside_the_workspace_is_left_alone),
+		with_files(a_full_disk_leaves_the_old_file_and_applying_again_finishes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
