@@ -120,6 +120,13 @@ bool driver_reuses(const struct drivers *d, const struct environment *environmen
 	return driver && driver->reuses && driver->reuses(environment);
 }
 
+bool driver_is_fleeting(const struct drivers *d, const struct environment *environment)
+{
+	const struct driver *driver = driver_of(d, environment->driver);
+
+	return driver && driver->fleeting && driver->fleeting(environment);
+}
+
 int driver_check_mount(const struct drivers *d, const struct environment *environment,
 		       struct error *err)
 {

@@ -71,6 +71,9 @@ struct driver {
 	int (*name)(struct driver_host *host, const struct place_request *request, char **provider,
 		    char **provider_ref, struct error *err);
 	bool (*reuses)(const struct environment *environment); /* config asks for reusable places */
+	/* Nothing of its places outlives this machine, if their files are not kept; NULL: it may.
+	 */
+	bool (*fleeting)(const struct environment *environment);
 	/* Its places can have a directory of this host as their workspace; NULL: they cannot. */
 	bool (*mounts)(const struct environment *environment);
 	int (*acquire)(struct driver_host *host, const struct place_request *request,
@@ -141,6 +144,7 @@ int driver_probe(const struct drivers *d, const struct environment *environment,
 int driver_name_place(const struct drivers *d, const struct place_request *request, char **provider,
 		      char **provider_ref, struct error *err);
 bool driver_reuses(const struct drivers *d, const struct environment *environment);
+bool driver_is_fleeting(const struct drivers *d, const struct environment *environment);
 /* ERR_UNPROCESSABLE when places of the environment cannot have a workspace of the host mounted. */
 int driver_check_mount(const struct drivers *d, const struct environment *environment,
 		       struct error *err);

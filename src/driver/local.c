@@ -133,11 +133,19 @@ static int local_start(struct driver_host *host, const struct place *place,
 	return exec_start(host->executor, &here, exec, err);
 }
 
+/* Its places are processes. */
+static bool local_is_fleeting(const struct environment *environment)
+{
+	(void)environment;
+	return true;
+}
+
 const struct driver DRIVER_LOCAL_HOST = {
 	.kind = DRIVER_LOCAL,
 	.normalize = local_normalize,
 	.probe = local_probe,
 	.name = local_name,
+	.fleeting = local_is_fleeting,
 	.acquire = local_acquire,
 	.release = local_release,
 	.destroy = local_destroy,

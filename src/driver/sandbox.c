@@ -158,6 +158,13 @@ static bool sandbox_reuses(const struct environment *environment)
 	       json_is_true(json_object_get(environment->config, "reuseLease"));
 }
 
+static bool sandbox_is_fleeting(const struct environment *environment)
+{
+	const struct provider *provider = provider_find(json_str(environment->config, "provider"));
+
+	return provider && provider->fleeting;
+}
+
 static bool sandbox_mounts(const struct environment *environment)
 {
 	const struct provider *provider = provider_find(json_str(environment->config, "provider"));
@@ -381,6 +388,7 @@ const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.probe = sandbox_probe,
 	.name = sandbox_name,
 	.reuses = sandbox_reuses,
+	.fleeting = sandbox_is_fleeting,
 	.mounts = sandbox_mounts,
 	.acquire = sandbox_acquire,
 	.resume = sandbox_resume,

@@ -21,6 +21,7 @@ struct acquisition {
 	struct flight flight;
 	char lease_id[ID_SIZE];
 	enum lease_policy policy;
+	bool fleeting;          /* nothing of the place outlives the machine */
 	json_t *config;         /* stored form, to be kept */
 	json_t *runtime_config; /* for the driver only */
 	struct place_request place_request;
@@ -55,7 +56,7 @@ int acquisition_prepare(struct acquisition *a, struct error *err);
 /* Why a free place cannot serve this request; NULL when it can. */
 const char *reuse_mismatch(const struct acquisition *a, const struct place *place);
 
-/* 0 with the plan decided and, unless it is BUSY, durable. */
+/* 0 with the plan decided and, unless it is BUSY, written. */
 int intend(struct acquisition *a, struct error *err);
 /* The claimed place cannot be resumed: it is queued to be destroyed and a new one is planned. */
 int plan_another_place(struct acquisition *a, const char *why, struct error *err);

@@ -1,7 +1,7 @@
 /*
  * The first transaction of an acquire, "lease.intend": may this request have a place, and which?
- * What it decides is durable before any provider is asked, so that whatever the provider makes has
- * a name in the database first.
+ * What it decides is written before any provider is asked, so that whatever the provider makes has
+ * a name in the database first, for as long as it can exist.
  */
 #include "lease/acquisition.h"
 
@@ -232,7 +232,10 @@ static int intend_tx(struct tx *tx, void *arg, struct error *err)
 int intend(struct acquisition *a, struct error *err)
 {
 	a->now = clock_now(a->leases->clock);
-	return DB_WRITE(a->leases->db, "lease.intend", intend_tx, a, err);
+	/* Of what dies with the machine nothing is left that would have to have a name after that.
+	 */
+	return DB_WRITE_AS(a->leases->db, a->fleeting ? DB_WHILE_UP : DB_DURABLE, "lease.intend",
+			   intend_tx, a, err);
 }
 
 struct replan {

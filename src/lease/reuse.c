@@ -123,6 +123,8 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 	driver = drivers_require(a->leases->drivers, r->environment->driver, err);
 	if (!driver || choose_policy(a, driver, err) < 0)
 		return -1;
+	a->fleeting = a->policy == POLICY_EPHEMERAL &&
+		      driver_is_fleeting(a->leases->drivers, r->environment);
 	if (r->workspace && driver_check_mount(a->leases->drivers, r->environment, err) < 0)
 		return -1;
 	if (r->lease_id)

@@ -404,6 +404,7 @@ const struct provider PROVIDER_NATIVE = {
 	.fencing = FENCING_PLACE,
 	.discoverable = true,
 	.supports_reuse = true,
+	.fleeting = true,
 	.mounts_workspace = true,
 	.normalize = native_normalize,
 	.validate = native_validate,

@@ -62,6 +62,7 @@ struct provider {
 	enum fencing fencing;
 	bool discoverable;
 	bool supports_reuse;
+	bool fleeting;         /* nothing outlives this machine unless files are to be kept */
 	bool mounts_workspace; /* its places are on this host and can have its directories */
 
 	/* Typed, defaulted, trimmed; unknown keys refused. New reference. */

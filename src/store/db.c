@@ -91,13 +91,14 @@ bool db_is_postgres(const struct db *db)
 	return db->engine->dialect == DIALECT_POSTGRES;
 }
 
-static int measured_write(struct db *db, db_fn *fn, void *arg, struct error *err)
+static int measured_write(struct db *db, enum db_promise promise, db_fn *fn, void *arg,
+			  struct error *err)
 {
 	int64_t start = metric_now_us();
 
 	metric_add(&WRITES_WAITING, 1);
 
-	int r = db->engine->write(db, fn, arg, err);
+	int r = db->engine->write(db, promise, fn, arg, err);
 
 	metric_add(&WRITES_WAITING, -1);
 	metric_observe_since(&WRITE_SECONDS, start);
@@ -106,15 +107,15 @@ static int measured_write(struct db *db, db_fn *fn, void *arg, struct error *err
 	return r;
 }
 
-int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, void *arg,
-		struct error *err)
+int db_write_at(struct db *db, const struct db_write_points *points, enum db_promise promise,
+		db_fn *fn, void *arg, struct error *err)
 {
 	_cleanup_error_ struct error local = { 0 };
 	struct error *e = err ? err : &local;
 
 	if (refuse_nesting(e) < 0 || fault_hit(points->before, e) < 0)
 		return -1;
-	if (measured_write(db, fn, arg, e) < 0)
+	if (measured_write(db, promise, fn, arg, e) < 0)
 		return -1;
 
 	const struct db_listener *listener = db->listener;

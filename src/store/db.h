@@ -77,14 +77,22 @@ struct db_write_points {
 	const struct fault_point *before; /* nothing written yet */
 	const struct fault_point *after;  /* committed, the caller does not know yet */
 };
-int db_write_at(struct db *db, const struct db_write_points *points, db_fn *fn, void *arg,
-		struct error *err);
-#define DB_WRITE(db, label, fn, arg, err)                                                          \
+/*
+ * What a write that returned 0 outlives: everything, or whatever happens to this program but not
+ * the machine going down. The second saves an fsync where nothing that is written down could
+ * outlive the machine either; a durable write takes along all that was committed before it. On
+ * PostgreSQL, whose machine is another one, both are durable.
+ */
+enum db_promise { DB_DURABLE, DB_WHILE_UP };
+int db_write_at(struct db *db, const struct db_write_points *points, enum db_promise promise,
+		db_fn *fn, void *arg, struct error *err);
+#define DB_WRITE(db, label, fn, arg, err) DB_WRITE_AS(db, DB_DURABLE, label, fn, arg, err)
+#define DB_WRITE_AS(db, promise, label, fn, arg, err)                                              \
 	({                                                                                         \
 		FAULT_POINT_REGISTER(_before, "db." label ".before");                              \
 		FAULT_POINT_REGISTER(_after, "db." label ".after");                                \
 		static const struct db_write_points _points = { &_before, &_after };               \
-		db_write_at((db), &_points, (fn), (arg), (err));                                   \
+		db_write_at((db), &_points, (promise), (fn), (arg), (err));                        \
 	})
 int db_read(struct db *db, db_fn *fn, void *arg, struct error *err);
 /*

@@ -38,7 +38,8 @@ struct db_engine {
 	int (*adopt)(struct db *db, struct error *err);
 	int (*lock_schema)(struct db *db, struct error *err);
 	void (*unlock_schema)(struct db *db);
-	int (*write)(struct db *db, db_fn *fn, void *arg, struct error *err);
+	int (*write)(struct db *db, enum db_promise promise, db_fn *fn, void *arg,
+		     struct error *err);
 	int (*read)(struct db *db, db_fn *fn, void *arg, struct error *err);
 	int (*backup)(struct db *db, const char *to_path, struct error *err);
 	/* Prepares and checks a statement for db_prepare_all. */

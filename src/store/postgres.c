@@ -204,8 +204,10 @@ static int run(struct db *db, const struct mode *mode, db_fn *fn, void *arg, str
 	return error_recode(err, conflicts > CONFLICTS_MAX ? ERR_DB_BUSY : ERR_UNAVAILABLE);
 }
 
-static int postgres_write(struct db *db, db_fn *fn, void *arg, struct error *err)
+static int postgres_write(struct db *db, enum db_promise promise, db_fn *fn, void *arg,
+			  struct error *err)
 {
+	(void)promise;
 	return run(db, &writing, fn, arg, err);
 }
 

@@ -18,8 +18,6 @@
 /* How old a snapshot may be that is read from again: what another program writes shows after that.
  */
 #define SNAPSHOT_NS 5000000
-/* So many commits may pass before idle readers let go of theirs. */
-#define SNAPSHOT_COMMITS 64
 
 static const struct sql BEGIN = { "BEGIN", "BEGIN" };
 static const struct sql COMMIT = { "COMMIT", "COMMIT" };
@@ -32,8 +30,8 @@ struct sqlite_db {
 	struct sqlite_conn *writing;
 	struct sqlite_writer *writer;
 	struct pool readers;
-	bool keeps_snapshots;           /* only beside a WAL: elsewhere a reader stops the writer */
-	atomic_uint_fast64_t let_go_at; /* commits when idle readers last let go */
+	/* Only beside a WAL: elsewhere a reader stops the writer. Nor while it begins anew. */
+	atomic_bool keeps_snapshots;
 };
 
 static void close_reader(struct tx *tx)
@@ -99,21 +97,49 @@ static int enter_wal(struct sqlite_conn *conn, struct error *err)
 	return r;
 }
 
+static void end_snapshot(struct sqlite_conn *reader)
+{
+	if (reader->has_snapshot && sqlite_conn_control(reader, &COMMIT, NULL) < 0 &&
+	    !sqlite_conn_lost_transaction(reader))
+		sqlite_conn_control(reader, &ROLLBACK, NULL);
+	reader->has_snapshot = false;
+}
+
+static void let_go(struct tx *tx)
+{
+	end_snapshot((struct sqlite_conn *)tx);
+}
+
+/* Those that read at the moment leave by themselves. */
+static void readers_leave(void *arg)
+{
+	struct sqlite_db *s = arg;
+
+	atomic_store(&s->keeps_snapshots, false);
+	pool_each_idle(&s->readers, let_go);
+}
+
+static void readers_may_stay(void *arg)
+{
+	struct sqlite_db *s = arg;
+
+	atomic_store(&s->keeps_snapshots, true);
+}
+
 /*
  * Before the writer has had its first job, so its connection is ours. The limit is what a WAL
- * that grew under a long read is cut back to; checkpoints come as often as it is full, since each
- * one syncs the database file in the middle of somebody's commit.
+ * that grew under a long read is cut back to.
  */
 static int sqlite_adopt(struct db *db, struct error *err)
 {
 	struct sqlite_db *s = (struct sqlite_db *)db;
+	struct sqlite_readers readers = { readers_leave, readers_may_stay, s };
+
 	if (enter_wal(s->writing, err) < 0)
 		return -1;
-	s->keeps_snapshots = true;
-	return sqlite_exec_text(&s->writing->tx,
-				"PRAGMA journal_size_limit = 16777216;"
-				"PRAGMA wal_autocheckpoint = 4000",
-				err);
+	readers_may_stay(s);
+	sqlite_writer_checkpoints(s->writer, &readers);
+	return sqlite_exec_text(&s->writing->tx, "PRAGMA journal_size_limit = 16777216", err);
 }
 
 /* BEGIN IMMEDIATE is lock enough: each migration looks at the version again inside it. */
@@ -129,37 +155,10 @@ static void sqlite_unlock_schema(struct db *db)
 	(void)db;
 }
 
-static void end_snapshot(struct sqlite_conn *reader)
+static int sqlite_write(struct db *db, enum db_promise promise, db_fn *fn, void *arg,
+			struct error *err)
 {
-	if (reader->has_snapshot && sqlite_conn_control(reader, &COMMIT, NULL) < 0 &&
-	    !sqlite_conn_lost_transaction(reader))
-		sqlite_conn_control(reader, &ROLLBACK, NULL);
-	reader->has_snapshot = false;
-}
-
-static void let_go(struct tx *tx)
-{
-	end_snapshot((struct sqlite_conn *)tx);
-}
-
-/* A snapshot that nobody reads keeps the WAL from being emptied. */
-static void let_go_sometimes(struct sqlite_db *s)
-{
-	uint64_t now = sqlite_writer_commits(s->writer);
-	uint64_t last = atomic_load(&s->let_go_at);
-
-	if (now - last >= SNAPSHOT_COMMITS &&
-	    atomic_compare_exchange_strong(&s->let_go_at, &last, now))
-		pool_each_idle(&s->readers, let_go);
-}
-
-static int sqlite_write(struct db *db, db_fn *fn, void *arg, struct error *err)
-{
-	struct sqlite_db *s = (struct sqlite_db *)db;
-	int r = sqlite_writer_run(s->writer, fn, arg, err);
-
-	let_go_sometimes(s);
-	return r;
+	return sqlite_writer_run(((struct sqlite_db *)db)->writer, promise, fn, arg, err);
 }
 
 static int take_reader(struct sqlite_db *s, struct sqlite_conn **reader, struct error *err)
@@ -216,7 +215,7 @@ static int sqlite_read(struct db *db, db_fn *fn, void *arg, struct error *err)
 	if (r == 0) {
 		r = tx_run(&reader->tx, fn, arg, err);
 		sqlite_conn_end_cursors(reader);
-		if (r < 0 || !s->keeps_snapshots)
+		if (r < 0 || !atomic_load(&s->keeps_snapshots))
 			end_snapshot(reader);
 	}
 	pool_give(&s->readers, &reader->tx);

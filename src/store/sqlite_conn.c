@@ -102,6 +102,7 @@ int sqlite_conn_open(struct sqlite_conn **out, const char *path, bool reader, in
 		return -1;
 	}
 
+	conn->busy_timeout_ms = busy_timeout_ms;
 	sqlite3_busy_timeout(conn->handle, busy_timeout_ms);
 	if (set_up(conn, reader, err) < 0) {
 		sqlite_conn_close(conn);

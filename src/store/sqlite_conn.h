@@ -14,6 +14,7 @@ struct sqlite_conn {
 	struct tx tx;
 	sqlite3 *handle;
 	char *path;
+	int busy_timeout_ms;
 	struct stmt_map statements;
 	struct sqlite_statement *busy; /* cursors that are open */
 	/* A reader's transaction that was left open; see sqlite.c. */

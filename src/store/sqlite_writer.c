@@ -12,6 +12,13 @@
  */
 #define BATCH_MAX 64
 #define WRITER_STACK (1u << 20)
+/*
+ * When the WAL is emptied. Growing it costs each commit a change of the file's length; writing over
+ * an old one does not, so it had better not be long.
+ */
+#define WAL_PAGES 2000
+/* How long a reader may keep the WAL from beginning anew before we go on without. */
+#define READERS_WAIT_MS 20
 
 static const struct sql BEGIN = { "BEGIN", "BEGIN IMMEDIATE" };
 static const struct sql COMMIT = { "COMMIT", "COMMIT" };
@@ -22,6 +29,7 @@ static const struct sql ROLLBACK_TO = { "ROLLBACK_TO", "ROLLBACK TO SAVEPOINT jo
 
 /* Lives on the stack of the thread that waits for it. */
 struct job {
+	enum db_promise promise;
 	db_fn *fn;
 	void *arg;
 	struct error *err;
@@ -32,6 +40,10 @@ struct job {
 
 struct sqlite_writer {
 	struct sqlite_conn *conn;
+	struct sqlite_readers readers;
+	enum db_promise promise; /* what a commit keeps now */
+	int wal_pages;           /* after the last commit */
+	int checkpoint_at;       /* as many of them; 0: not by us */
 	pthread_t thread;
 	atomic_uint_fast64_t commits;
 	pthread_mutex_t lock; /* of what follows */
@@ -59,10 +71,12 @@ static struct job *pop(struct sqlite_writer *w)
 	return job;
 }
 
+/* The next that can share the transaction: one with an fsync is good enough for everybody. */
 static struct job *next_job(struct sqlite_writer *w)
 {
 	pthread_mutex_lock(&w->lock);
-	struct job *job = pop(w);
+	bool fits = w->first && (w->promise == DB_DURABLE || w->first->promise == w->promise);
+	struct job *job = fits ? pop(w) : NULL;
 	pthread_mutex_unlock(&w->lock);
 	return job;
 }
@@ -203,10 +217,27 @@ static void refuse_queue(struct sqlite_writer *w, struct job *first, const struc
 	}
 }
 
+/* Between transactions only. In WAL mode, which NORMAL is said of here, both keep it consistent. */
+static int promise(struct sqlite_writer *w, enum db_promise promise, struct error *err)
+{
+	static const char *const settings[] = {
+		[DB_DURABLE] = "PRAGMA synchronous = FULL",
+		[DB_WHILE_UP] = "PRAGMA synchronous = NORMAL",
+	};
+
+	if (promise == w->promise)
+		return 0;
+	if (sqlite_exec_text(&w->conn->tx, settings[promise], err) < 0)
+		return -1;
+	w->promise = promise;
+	return 0;
+}
+
 static void run_batch(struct sqlite_writer *w, struct job *first)
 {
 	_cleanup_error_ struct error why = { 0 };
-	if (sqlite_conn_control(w->conn, &BEGIN, &why) < 0) {
+	if (promise(w, first->promise, &why) < 0 ||
+	    sqlite_conn_control(w->conn, &BEGIN, &why) < 0) {
 		refuse_queue(w, first, &why);
 		return;
 	}
@@ -223,13 +254,50 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 	commit_batch(w, &batch);
 }
 
+/* The jobs it delays are at most those of one moment: it is a few milliseconds of writing. */
+static void checkpoint(struct sqlite_writer *w)
+{
+	struct sqlite_conn *conn = w->conn;
+	int rc;
+
+	w->readers.leave(w->readers.arg);
+	sqlite3_busy_timeout(conn->handle, READERS_WAIT_MS);
+	rc = sqlite3_wal_checkpoint_v2(conn->handle, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+	sqlite3_busy_timeout(conn->handle, conn->busy_timeout_ms);
+	w->readers.stay(w->readers.arg);
+	if (rc == SQLITE_OK)
+		w->wal_pages = 0;
+	/* A long reader, or a disk that is full: tried again when there is as much more. */
+	w->checkpoint_at = w->wal_pages + WAL_PAGES;
+}
+
 static void *writer_main(void *arg)
 {
 	struct sqlite_writer *w = arg;
 	struct job *job = NULL;
-	while ((job = wait_for_job(w)))
+	while ((job = wait_for_job(w))) {
 		run_batch(w, job);
+		if (w->checkpoint_at > 0 && w->wal_pages >= w->checkpoint_at)
+			checkpoint(w);
+	}
 	return NULL;
+}
+
+static int note_pages(void *arg, sqlite3 *handle, const char *schema, int pages)
+{
+	struct sqlite_writer *w = arg;
+	(void)handle;
+	(void)schema;
+	w->wal_pages = pages;
+	return SQLITE_OK;
+}
+
+void sqlite_writer_checkpoints(struct sqlite_writer *w, const struct sqlite_readers *readers)
+{
+	w->readers = *readers;
+	w->checkpoint_at = WAL_PAGES;
+	/* In place of SQLite's own, which is the same hook. */
+	sqlite3_wal_hook(w->conn->handle, note_pages, w);
 }
 
 int sqlite_writer_start(struct sqlite_writer **out, struct sqlite_conn *conn, struct error *err)
@@ -269,9 +337,10 @@ void sqlite_writer_stop(struct sqlite_writer *w)
 	free(w);
 }
 
-int sqlite_writer_run(struct sqlite_writer *w, db_fn *fn, void *arg, struct error *err)
+int sqlite_writer_run(struct sqlite_writer *w, enum db_promise promise, db_fn *fn, void *arg,
+		      struct error *err)
 {
-	struct job job = { .fn = fn, .arg = arg, .err = err };
+	struct job job = { .promise = promise, .fn = fn, .arg = arg, .err = err };
 	sem_init(&job.done, 0, 0);
 
 	pthread_mutex_lock(&w->lock);

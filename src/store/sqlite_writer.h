@@ -1,7 +1,13 @@
 /*
  * The one thread that writes a SQLite database. Jobs that are queued while it works share a
  * transaction and so an fsync: each runs in a savepoint of its own, and the transaction is
- * committed as soon as the queue is empty. A job gets its answer after the commit.
+ * committed as soon as the queue is empty. A job gets its answer after the commit. Jobs that are to
+ * be kept only while the machine is up share a transaction without an fsync, until one comes that
+ * needs it.
+ *
+ * It also empties the WAL into the file, between two transactions and after the jobs have their
+ * answers: done in the middle of a commit, as SQLite would, it makes somebody wait, and the WAL
+ * begins anew only in a moment without readers, which a busy server does not have by itself.
  */
 #pragma once
 
@@ -10,12 +16,25 @@
 struct sqlite_conn;
 struct sqlite_writer;
 
+/*
+ * Readers must be out of the WAL for it to begin anew: `leave` has them go and keeps them from
+ * staying, `stay` allows it again. Both are called on the writer's thread.
+ */
+struct sqlite_readers {
+	void (*leave)(void *arg);
+	void (*stay)(void *arg);
+	void *arg;
+};
+/* From now on; before the first job, on a connection in WAL mode. */
+void sqlite_writer_checkpoints(struct sqlite_writer *writer, const struct sqlite_readers *readers);
+
 /* Borrows conn until sqlite_writer_stop. */
 int sqlite_writer_start(struct sqlite_writer **writer, struct sqlite_conn *conn, struct error *err);
 void sqlite_writer_stop(struct sqlite_writer *writer); /* after the queued jobs; NULL is fine */
 
 /* Runs fn on the writer's thread and waits for the commit. */
-int sqlite_writer_run(struct sqlite_writer *writer, db_fn *fn, void *arg, struct error *err);
+int sqlite_writer_run(struct sqlite_writer *writer, enum db_promise promise, db_fn *fn, void *arg,
+		      struct error *err);
 
 /* Transactions made durable so far; counted before the jobs in one get their answers. */
 uint64_t sqlite_writer_commits(struct sqlite_writer *writer);

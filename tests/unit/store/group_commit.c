@@ -4,6 +4,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "store/sqlite_conn.h"
 #include "store/sqlite_writer.h"
@@ -53,6 +54,7 @@ static int bench_teardown(void **state)
 
 struct worker {
 	struct sqlite_writer *writer;
+	enum db_promise promise;
 	db_fn *fn;
 	void *arg;
 	int result;
@@ -63,13 +65,13 @@ struct worker {
 static void *work(void *arg)
 {
 	struct worker *w = arg;
-	w->result = sqlite_writer_run(w->writer, w->fn, w->arg, &w->err);
+	w->result = sqlite_writer_run(w->writer, w->promise, w->fn, w->arg, &w->err);
 	return NULL;
 }
 
-static void start(struct worker *w, struct bench *b, db_fn *fn, void *arg)
+static void start(struct worker *w, struct bench *b, enum db_promise promise, db_fn *fn, void *arg)
 {
-	*w = (struct worker){ .writer = b->writer, .fn = fn, .arg = arg };
+	*w = (struct worker){ .writer = b->writer, .promise = promise, .fn = fn, .arg = arg };
 	assert_int_equal(pthread_create(&w->thread, NULL, work, w), 0);
 }
 
@@ -113,10 +115,10 @@ static void run_in_one_batch(struct bench *b, enum error_code gate_expected,
 	assert_true(count < ARRAY_SIZE(workers));
 	sem_init(&gate.entered, 0, 0);
 	sem_init(&gate.open, 0, 0);
-	start(&workers[0], b, stand_still, &gate);
+	start(&workers[0], b, DB_DURABLE, stand_still, &gate);
 	sem_wait(&gate.entered);
 	for (size_t i = 0; i < count; i++) {
-		start(&workers[i + 1], b, steps[i].fn, steps[i].arg);
+		start(&workers[i + 1], b, DB_DURABLE, steps[i].fn, steps[i].arg);
 		while (queued(b) <= i)
 			usleep(100);
 	}
@@ -226,7 +228,7 @@ static void a_full_disk_fails_the_job_that_met_it_and_no_other(void **state)
 	struct pair before = { "before", 1 };
 	struct pair twice = { "before", 2 };
 	struct pair after = { "after", 3 };
-	assert_done(b->store, sqlite_writer_run(b->writer, limit_pages, NULL, err));
+	assert_done(b->store, sqlite_writer_run(b->writer, DB_DURABLE, limit_pages, NULL, err));
 	run_in_one_batch(b, ERR_NONE,
 			 (struct step[]){ { kv_put, &before, ERR_NONE },
 					  { kv_put, &twice, ERR_DB_CONSTRAINT },
@@ -237,8 +239,8 @@ static void a_full_disk_fails_the_job_that_met_it_and_no_other(void **state)
 	assert_int_equal(kv_number(b->store, "before"), 1);
 	assert_int_equal(kv_number(b->store, "after"), 3);
 
-	assert_done(b->store, sqlite_writer_run(b->writer, lift_limit, NULL, err));
-	assert_done(b->store, sqlite_writer_run(b->writer, fill, NULL, err));
+	assert_done(b->store, sqlite_writer_run(b->writer, DB_DURABLE, lift_limit, NULL, err));
+	assert_done(b->store, sqlite_writer_run(b->writer, DB_DURABLE, fill, NULL, err));
 	assert_int_equal(count_now(b), 1003);
 }
 
@@ -262,7 +264,8 @@ static void a_commit_that_fails_is_told_to_every_job_in_it(void **state)
 	struct error *err = &b->store->err;
 	struct pair a = { "a", 1 };
 	struct pair declined = { "declined", 2 };
-	assert_done(b->store, sqlite_writer_run(b->writer, make_child_table, NULL, err));
+	assert_done(b->store,
+		    sqlite_writer_run(b->writer, DB_DURABLE, make_child_table, NULL, err));
 	run_in_one_batch(b, ERR_DB_CONSTRAINT,
 			 (struct step[]){ { kv_put, &a, ERR_DB_CONSTRAINT },
 					  { put_and_decline, &declined, ERR_DB_CONSTRAINT },
@@ -270,7 +273,7 @@ static void a_commit_that_fails_is_told_to_every_job_in_it(void **state)
 			 3);
 	assert_int_equal(count_now(b), 0);
 	/* The failed transaction is not left open. */
-	assert_done(b->store, sqlite_writer_run(b->writer, kv_put, &a, err));
+	assert_done(b->store, sqlite_writer_run(b->writer, DB_DURABLE, kv_put, &a, err));
 	assert_int_equal(count_now(b), 1);
 }
 
@@ -291,7 +294,7 @@ static void *write_series(void *arg)
 		struct pair pair = { key, i };
 		/* Every tenth declines, which must not be felt by the others. */
 		db_fn *fn = i % 10 == 9 ? put_and_decline : kv_put;
-		int r = sqlite_writer_run(series->bench->writer, fn, &pair, &err);
+		int r = sqlite_writer_run(series->bench->writer, DB_DURABLE, fn, &pair, &err);
 		if ((r < 0) != (i % 10 == 9))
 			series->failures++;
 		/* What was acknowledged is there for everybody. */
@@ -325,6 +328,86 @@ static void eight_threads_write_and_each_write_is_kept(void **state)
 		      (unsigned long long)stats.commits);
 }
 
+static const struct sql SYNCHRONOUS = { "SYNCHRONOUS", "PRAGMA synchronous" };
+
+/* What a commit of the transaction it runs in waits for: 2 the disk, 1 nothing. */
+static int look_at_promise(struct tx *tx, void *arg, struct error *err)
+{
+	struct cursor c;
+	int r = tx_query(tx, &c, &SYNCHRONOUS, err);
+	if (r == 0 && (r = cursor_next(&c, err)) > 0)
+		*(int64_t *)arg = col_int(&c, 0);
+	cursor_close(&c);
+	return r < 0 ? -1 : 0;
+}
+
+static void only_what_needs_it_waits_for_the_disk(void **state)
+{
+	struct bench *b = *state;
+	static const enum db_promise order[] = { DB_WHILE_UP, DB_DURABLE, DB_WHILE_UP, DB_WHILE_UP,
+						 DB_DURABLE };
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
+		int64_t level = -1;
+		assert_done(b->store, sqlite_writer_run(b->writer, order[i], look_at_promise,
+							&level, &b->store->err));
+		assert_int_equal(level, order[i] == DB_DURABLE ? 2 : 1);
+	}
+}
+
+/* Queued behind one that does not wait for the disk, it gets a transaction of its own. */
+static void a_durable_write_joins_no_other(void **state)
+{
+	struct bench *b = *state;
+	struct gate gate = { 0 };
+	struct worker standing, durable;
+	int64_t level = -1;
+	sem_init(&gate.entered, 0, 0);
+	sem_init(&gate.open, 0, 0);
+	start(&standing, b, DB_WHILE_UP, stand_still, &gate);
+	sem_wait(&gate.entered);
+	start(&durable, b, DB_DURABLE, look_at_promise, &level);
+	while (queued(b) < 1)
+		usleep(1000);
+	sem_post(&gate.open);
+	pthread_join(standing.thread, NULL);
+	pthread_join(durable.thread, NULL);
+	assert_int_equal(standing.result, 0);
+	assert_int_equal(durable.result, 0);
+	assert_int_equal(level, 2);
+}
+
+static void *read_on(void *arg)
+{
+	struct store *store = arg;
+	for (int i = 0; i < 3000; i++)
+		kv_number(store, "0");
+	return NULL;
+}
+
+/* The store's own writer and readers: its WAL begins anew although somebody always reads. */
+static void the_wal_stays_short_while_others_read(void **state)
+{
+	struct store *store = *state;
+	_cleanup_free_ char *wal = xasprintf("%s-wal", store->path);
+	pthread_t readers[2];
+	struct stat st;
+	for (size_t i = 0; i < ARRAY_SIZE(readers); i++)
+		assert_int_equal(pthread_create(&readers[i], NULL, read_on, store), 0);
+	for (int i = 0; i < 6000; i++) {
+		char key[16];
+		snprintf(key, sizeof(key), "%d", i);
+		struct pair pair = { key, i };
+		assert_done(store, DB_WRITE_AS(store->db, DB_WHILE_UP, "test.wal", kv_put, &pair,
+					       &store->err));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(readers); i++)
+		pthread_join(readers[i], NULL);
+	assert_int_equal(kv_count(store), 6000);
+	assert_int_equal(stat(wal, &st), 0);
+	/* 6000 commits of at least a page each, of 4 kB. */
+	assert_in_range(st.st_size, 4096, 4000 * 4200);
+}
+
 #define ON_BENCH(test) cmocka_unit_test_setup_teardown(test, bench_setup, bench_teardown)
 
 int main(void)
@@ -335,6 +418,10 @@ int main(void)
 		ON_BENCH(a_full_disk_fails_the_job_that_met_it_and_no_other),
 		ON_BENCH(a_commit_that_fails_is_told_to_every_job_in_it),
 		ON_BENCH(eight_threads_write_and_each_write_is_kept),
+		ON_BENCH(only_what_needs_it_waits_for_the_disk),
+		ON_BENCH(a_durable_write_joins_no_other),
+		cmocka_unit_test_setup_teardown(the_wal_stays_short_while_others_read,
+						store_setup_sqlite, store_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
