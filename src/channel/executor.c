@@ -255,6 +255,16 @@ static int stop_shell(struct executor *executor, struct open_place *place, enum 
 	return rc;
 }
 
+static bool is_quiet(struct executor *executor, const struct open_place *place)
+{
+	pthread_mutex_lock(&executor->lock);
+
+	bool quiet = count_locked(executor, place, NULL, false) == 0;
+
+	pthread_mutex_unlock(&executor->lock);
+	return quiet;
+}
+
 /* Through the relay first: so every exec's last output and its exit are heard. */
 static void end_execs(struct executor *executor, struct open_place *place, enum exec_reason why,
 		      int64_t deadline)
@@ -266,6 +276,9 @@ static void end_execs(struct executor *executor, struct open_place *place, enum 
 	place->stopped = (int)why;
 	pthread_cond_broadcast(&place->changed);
 	pthread_mutex_unlock(&place->lock);
+	/* Where nobody listens, ending the relay ends everything. */
+	if (is_quiet(executor, place))
+		return;
 	link = place_current_link(place);
 	if (!link ||
 	    link_call(link, WIRE_EXEC_KILL_ALL, &m, WIRE_DONE, NULL, NULL, deadline, NULL) < 0)

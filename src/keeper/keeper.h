@@ -35,6 +35,8 @@
 #define REPORT_MAX 1024
 #define SPARES_MAX 32
 #define SPARE_NAME_SIZE 17
+/* Sockets of native places that are kept open for their next owner: descriptors are scarce. */
+#define LISTENERS_MAX 64u
 
 /*
  * MAKING    the relay was started and is not listening yet
@@ -84,6 +86,7 @@ struct place {
 	struct watch death;
 	struct watch ready; /* our end of the config socket, closed by the relay when it listens */
 	int ready_fd;
+	int listener; /* the relay's socket, kept to be used again; -1: not kept */
 	struct timer timer;
 	int64_t cleaning_since;
 	int retry_ms;
@@ -142,8 +145,12 @@ struct keeper {
 	char ranges_why[512];
 	struct limit_bases limits;
 	int spares_fd; /* -1: none can be kept */
-	char spares[SPARES_MAX][SPARE_NAME_SIZE];
+	struct spare {
+		char name[SPARE_NAME_SIZE];
+		int listener; /* as of a place */
+	} spares[SPARES_MAX];
 	unsigned spare_count;
+	unsigned listener_count;
 };
 
 /* image.c: the relay program as a sealed memfd, so that replacing the file disturbs nobody. */
@@ -208,6 +215,9 @@ void pool_stop(struct keeper *keeper);
 /* spare.c */
 void spare_load_all(struct keeper *keeper);
 void spare_remove_all(struct keeper *keeper);
+/* The place's socket: that of its spare directory, or a new one. */
+int spare_listener(struct place *place, int place_fd, int *out, struct error *err);
+void spare_drop_listener(struct place *place);
 /* True: nothing of the place is left but a spare. */
 bool spare_keep(struct place *place);
 /* 1: the place has a directory with its recipe; 0: it needs one made. */

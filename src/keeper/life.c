@@ -42,7 +42,7 @@ struct place *place_new(struct keeper *keeper, const char *id)
 
 	place->keeper = keeper;
 	snprintf(place->id, sizeof(place->id), "%s", id);
-	place->pidfd = place->ready_fd = -1;
+	place->pidfd = place->ready_fd = place->listener = -1;
 	place->death.fd = place->ready.fd = -1;
 	place->timer.due = step_due;
 	place->next = keeper->places;
@@ -66,6 +66,7 @@ void place_free(struct place *place)
 	loop_disarm(&keeper->loop, &place->timer);
 	close_fdp(&place->pidfd);
 	close_fdp(&place->ready_fd);
+	spare_drop_listener(place);
 	free(place->root);
 	free(place->cgroup);
 	free(place->label);
@@ -220,6 +221,9 @@ static void start_cleaning(struct place *place)
 	loop_unwatch(&place->keeper->loop, &place->death);
 	close_fdp(&place->ready_fd);
 	close_fdp(&place->pidfd);
+	/* Who looks for a relay that died shall be refused, not kept waiting. */
+	if (!place->destroy)
+		spare_drop_listener(place);
 	place->timer.due = step_due;
 	place->phase = PLACE_CLEANING;
 	place->cleaning_since = loop_now();

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include "base/fault.h"
 #include "base/fd.h"
@@ -110,22 +109,6 @@ static int make_root(const struct place *place, const struct wire_place_make *m,
 	return 0;
 }
 
-static int bind_socket(int place_fd, int *out, struct error *err)
-{
-	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-
-	if (fd < 0)
-		return error_errno(err, errno, "making a socket");
-	/* Through the descriptor: the path itself may be longer than an address can be. */
-	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" PLACE_SOCKET_NAME,
-		 place_fd);
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return error_errno(err, errno, "binding the relay's socket");
-	*out = steal_fd(&fd);
-	return 0;
-}
-
 static int send_config(const struct place *place, const struct wire_place_make *m,
 		       const struct sandbox_spec *spec, int fd, struct error *err)
 {
@@ -171,7 +154,7 @@ static int open_birth(struct place *place, const struct wire_place_make *m,
 {
 	int pair[2];
 
-	if (bind_socket(place_fd, &b->fd[0], err) < 0)
+	if (spare_listener(place, place_fd, &b->fd[0], err) < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return error_errno(err, errno, "making the config socket");

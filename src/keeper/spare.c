@@ -9,6 +9,9 @@
  * Everything else goes the long way. A layer over a workspace is not kept at all: it is removed
  * before, and if that would take long the rest goes with it.
  *
+ * The relay's socket is kept as well, open here: making one is making an inode. Who has connected
+ * to it and was not heard belongs to the last owner, so those are hung up on.
+ *
  *     DIR/spares/<tag>/   as a place's directory; its rename from places/ is the place's end, its
  *                         rename back, with a new recipe inside, is the next one's beginning
  */
@@ -18,7 +21,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 #include "base/fd.h"
@@ -154,13 +159,73 @@ static bool empty_spool(DIR *spool)
 	return true;
 }
 
-static bool renew(int place_fd, bool overlaid)
+static int bind_socket(int place_fd, int *out, struct error *err)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	if (fd < 0)
+		return error_errno(err, errno, "making a socket");
+	/* Through the descriptor: the path itself may be longer than an address can be. */
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" PLACE_SOCKET_NAME,
+		 place_fd);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return error_errno(err, errno, "binding the relay's socket");
+	*out = steal_fd(&fd);
+	return 0;
+}
+
+int spare_listener(struct place *place, int place_fd, int *out, struct error *err)
+{
+	struct keeper *keeper = place->keeper;
+
+	if (place->listener >= 0) {
+		*out = fcntl(place->listener, F_DUPFD_CLOEXEC, 0);
+		return *out < 0 ? error_errno(err, errno, "taking the relay's socket") : 0;
+	}
+	/* A spare of an earlier keeper has one that nobody listens on. */
+	unlinkat(place_fd, PLACE_SOCKET_NAME, 0);
+	if (bind_socket(place_fd, out, err) < 0)
+		return -1;
+	if (place->kind == PLACE_NATIVE && !place->store &&
+	    keeper->listener_count < LISTENERS_MAX) {
+		place->listener = fcntl(*out, F_DUPFD_CLOEXEC, 0);
+		keeper->listener_count += place->listener >= 0;
+	}
+	return 0;
+}
+
+static void drop_listener(struct keeper *keeper, int *listener)
+{
+	keeper->listener_count -= *listener >= 0;
+	close_fdp(listener);
+}
+
+void spare_drop_listener(struct place *place)
+{
+	drop_listener(place->keeper, &place->listener);
+}
+
+/* Whoever waits there waits for the last owner. True: nobody does any more. */
+static bool hang_up(int listener)
+{
+	for (int i = 0; i < LITTLE_COUNT; i++) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0)
+			return errno == EAGAIN;
+		close(fd);
+	}
+	return false;
+}
+
+static bool renew(const struct place *place, int place_fd)
 {
 	DIR *files = list(place_fd, PLACE_FILES_NAME), *spool = list(place_fd, PLACE_SPOOL_NAME);
-	bool good = files && spool && (!overlaid || remove_layer(files)) &&
+	bool good = files && spool && (!place->overlaid || remove_layer(files)) &&
 		    areas_are_like_new(files) && empty_spool(spool) &&
 		    empty_file(place_fd, PLACE_LOG_NAME) &&
-		    unlinkat(place_fd, PLACE_SOCKET_NAME, 0) == 0;
+		    (place->listener < 0 || hang_up(place->listener));
 
 	if (files)
 		closedir(files);
@@ -173,15 +238,18 @@ bool spare_keep(struct place *place)
 {
 	struct keeper *keeper = place->keeper;
 	_cleanup_close_ int place_fd = -1;
+	struct spare *spare;
 
 	if (place->kind != PLACE_NATIVE || place->store || keeper->spare_count == SPARES_MAX ||
 	    keeper->spares_fd < 0)
 		return false;
 	if (dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 ||
-	    !renew(place_fd, place->overlaid) ||
+	    !renew(place, place_fd) ||
 	    renameat(keeper->places_fd, place->id, keeper->spares_fd, place->tag) < 0)
 		return false;
-	memcpy(keeper->spares[keeper->spare_count++], place->tag, sizeof(place->tag));
+	spare = &keeper->spares[keeper->spare_count++];
+	memcpy(spare->name, place->tag, sizeof(place->tag));
+	spare->listener = steal_fd(&place->listener);
 	return true;
 }
 
@@ -203,20 +271,24 @@ int spare_take(struct place *place, uid_t base, int *place_fd)
 {
 	struct keeper *keeper = place->keeper;
 	_cleanup_close_ int fd = -1;
-	const char *name;
+	struct spare *spare;
 
 	if (place->kind != PLACE_NATIVE || place->store || keeper->spare_count == 0)
 		return 0;
-	name = keeper->spares[--keeper->spare_count];
-	if (dir_open(keeper->spares_fd, name, &fd, NULL) < 0)
+	spare = &keeper->spares[--keeper->spare_count];
+	place->listener = steal_fd(&spare->listener);
+	if (dir_open(keeper->spares_fd, spare->name, &fd, NULL) < 0) {
+		spare_drop_listener(place);
 		return 0;
+	}
 	if (base) {
 		give(fd, PLACE_FILES_NAME, base);
 		give(fd, PLACE_SPOOL_NAME, base);
 	}
 	if (recipe_write(place, fd, NULL) < 0 ||
-	    renameat(keeper->spares_fd, name, keeper->places_fd, place->id) < 0) {
-		dir_remove_tree(keeper->spares_fd, name, NULL);
+	    renameat(keeper->spares_fd, spare->name, keeper->places_fd, place->id) < 0) {
+		dir_remove_tree(keeper->spares_fd, spare->name, NULL);
+		spare_drop_listener(place);
 		return 0;
 	}
 	*place_fd = steal_fd(&fd);
@@ -225,8 +297,12 @@ int spare_take(struct place *place, uid_t base, int *place_fd)
 
 void spare_remove_all(struct keeper *keeper)
 {
-	while (keeper->spare_count > 0)
-		dir_remove_tree(keeper->spares_fd, keeper->spares[--keeper->spare_count], NULL);
+	while (keeper->spare_count > 0) {
+		struct spare *spare = &keeper->spares[--keeper->spare_count];
+
+		dir_remove_tree(keeper->spares_fd, spare->name, NULL);
+		drop_listener(keeper, &spare->listener);
+	}
 	close_fdp(&keeper->spares_fd);
 	unlinkat(keeper->dir_fd, SPARES_NAME, AT_REMOVEDIR);
 }
@@ -248,11 +324,14 @@ void spare_load_all(struct keeper *keeper)
 	while (dir && (entry = readdir(dir))) {
 		if (is_dots(entry->d_name))
 			continue;
-		if (keeper->spare_count < SPARES_MAX && strlen(entry->d_name) < SPARE_NAME_SIZE)
-			snprintf(keeper->spares[keeper->spare_count++], SPARE_NAME_SIZE, "%.16s",
-				 entry->d_name);
-		else
+		if (keeper->spare_count < SPARES_MAX && strlen(entry->d_name) < SPARE_NAME_SIZE) {
+			struct spare *spare = &keeper->spares[keeper->spare_count++];
+
+			snprintf(spare->name, SPARE_NAME_SIZE, "%.16s", entry->d_name);
+			spare->listener = -1;
+		} else {
 			dir_remove_tree(keeper->spares_fd, entry->d_name, NULL);
+		}
 	}
 	if (dir)
 		closedir(dir);

@@ -43,12 +43,15 @@ static const struct field LIMIT_FIELDS[] = {
 	{ 0 },
 };
 
+/* One that is taken and one that is made meanwhile. */
+#define POOL_DEFAULT 2
+
 static const struct field POOL_FIELDS[] = {
 	{ .name = "size",
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = 16,
-	  .summary = "places kept ready; 0 (as without it) is none" },
+	  .summary = "places kept ready; 0 is none, 2 if it is not said" },
 	{ 0 },
 };
 
@@ -215,7 +218,7 @@ bool native_is_reusable(const json_t *config)
 
 uint32_t native_pool(const json_t *config)
 {
-	return (uint32_t)json_int(json_object_at(config, "warmPool"), "size", 0);
+	return (uint32_t)json_int(json_object_at(config, "warmPool"), "size", POOL_DEFAULT);
 }
 
 static bool is_read_only(const json_t *mount)

@@ -1,8 +1,8 @@
 /*
- * Birth of a sandbox: one clone into all namespaces at once, then parent and child build together.
+ * Birth of a sandbox: one clone into new namespaces, then parent and child build together.
  *
  *   parent                                      child
- *   clone3 with the ids of the range ---------> waits
+ *   clone3 with the ids of the range ---------> leaves the network, which takes longest
  *   writes the id maps
  *   opens what comes from outside, its ids
  *   translated, and sends the descriptors ----> becomes root of its namespace
@@ -46,22 +46,25 @@ struct clone3_args {
  * Never the thing that decides: the namespaces asked for are all made or the clone fails. Fences
  * here and below are for tests of the walls: each leaves one out.
  */
-static uint64_t namespace_flags(const struct sandbox_birth *b)
+static uint64_t namespace_flags(void)
 {
 	uint64_t flags = CLONE_NEWUSER | CLONE_NEWNS;
 
 	flags |= FENCE_OFF("sandbox.wall.pid_ns") ? 0 : CLONE_NEWPID;
 	flags |= FENCE_OFF("sandbox.wall.ipc_ns") ? 0 : CLONE_NEWIPC;
 	flags |= FENCE_OFF("sandbox.wall.uts_ns") ? 0 : CLONE_NEWUTS;
-	if (!b->spec->host_network && !FENCE_OFF("sandbox.wall.net_ns"))
-		flags |= CLONE_NEWNET;
 	return flags;
+}
+
+static bool has_own_network(const struct sandbox_birth *b)
+{
+	return !b->spec->host_network && !FENCE_OFF("sandbox.wall.net_ns");
 }
 
 static uint64_t namespace_walls(const struct sandbox_birth *b)
 {
 	uint64_t walls = WALL_BIT(WALL_USER_NS) | WALL_BIT(WALL_MOUNT_NS);
-	uint64_t flags = namespace_flags(b);
+	uint64_t flags = namespace_flags();
 
 	if (flags & CLONE_NEWPID)
 		walls |= WALL_BIT(WALL_PID_NS);
@@ -69,7 +72,7 @@ static uint64_t namespace_walls(const struct sandbox_birth *b)
 		walls |= WALL_BIT(WALL_IPC_NS);
 	if (flags & CLONE_NEWUTS)
 		walls |= WALL_BIT(WALL_UTS_NS);
-	if (flags & CLONE_NEWNET)
+	if (has_own_network(b))
 		walls |= WALL_BIT(WALL_NET_NS);
 	if (b->base)
 		walls |= WALL_BIT(WALL_UID_RANGE);
@@ -83,7 +86,7 @@ static uint64_t namespace_walls(const struct sandbox_birth *b)
 static pid_t clone_inside(const struct sandbox_birth *b)
 {
 	struct clone3_args args = {
-		.flags = namespace_flags(b),
+		.flags = namespace_flags(),
 		.exit_signal = SIGCHLD,
 	};
 	pid_t pid;
@@ -238,15 +241,37 @@ static int check_required(uint64_t require, uint64_t walls, struct error *err)
 	return error_set(err, ERR_UNAVAILABLE, "required, and cannot be had here: %s", names);
 }
 
+/* The kernel says no in a way that people meet and can change; say which. */
+static int explain_clone(int errnum, struct error *err)
+{
+	if (errnum == EPERM || errnum == EACCES)
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"the kernel refuses user namespaces: %s. Look at "
+			"kernel.unprivileged_userns_clone and "
+			"kernel.apparmor_restrict_unprivileged_userns (sysctl), or run the "
+			"server as root",
+			strerror(errnum));
+	if (errnum == ENOSPC)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "no more namespaces may be made: user.max_user_namespaces or a "
+				 "neighbour of it (sysctl) is too low");
+	return error_errno(err, errnum, "making the namespaces");
+}
+
 /* Where each step may not be left out, whatever the machine is like. */
 static int build(const struct sandbox_birth *b, int go, uid_t uid, gid_t gid, uint64_t *walls,
 		 struct error *err)
 {
 	_cleanup_(tree_set_clear) struct tree_set trees = { 0 };
-	uint64_t namespaces = namespace_flags(b);
+	uint64_t namespaces = namespace_flags();
 
 	/* Half-built it goes with the keeper; the socket tells if that has gone already. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	/* Stops: reaching the host's services and abstract sockets. Its owner is the new user
+	 * namespace. */
+	if (has_own_network(b) && unshare(CLONE_NEWNET) < 0)
+		return explain_clone(errno, err);
 	if (!b->base && (map_self(uid, gid, err) < 0 || trees_open(b, -1, &trees, err) < 0))
 		return -1;
 	if (receive_trees(go, b->base ? &trees : &(struct tree_set){ 0 }, err) < 0)
@@ -260,7 +285,7 @@ static int build(const struct sandbox_birth *b, int go, uid_t uid, gid_t gid, ui
 	if ((namespaces & CLONE_NEWUTS) &&
 	    sethostname(SANDBOX_HOSTNAME, strlen(SANDBOX_HOSTNAME)) < 0)
 		return error_errno(err, errno, "naming the host");
-	if ((namespaces & CLONE_NEWNET) && raise_loopback(err) < 0)
+	if (has_own_network(b) && raise_loopback(err) < 0)
 		return -1;
 	if (mounts_build(b, &trees, walls, err) < 0)
 		return -1;
@@ -321,24 +346,6 @@ static int help_child(const struct sandbox_birth *b, pid_t pid, int go, struct e
 			return -1;
 	}
 	return send_trees(go, &trees, err);
-}
-
-/* The kernel says no in a way that people meet and can change; say which. */
-static int explain_clone(int errnum, struct error *err)
-{
-	if (errnum == EPERM || errnum == EACCES)
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"the kernel refuses user namespaces: %s. Look at "
-			"kernel.unprivileged_userns_clone and "
-			"kernel.apparmor_restrict_unprivileged_userns (sysctl), or run the "
-			"server as root",
-			strerror(errnum));
-	if (errnum == ENOSPC)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "no more namespaces may be made: user.max_user_namespaces or a "
-				 "neighbour of it (sysctl) is too low");
-	return error_errno(err, errnum, "making the namespaces");
 }
 
 int sandbox_start(struct sandbox_birth *b, pid_t *out, struct error *err)
