@@ -5,8 +5,8 @@
  * than once (a group commit that is redone, a serialization retry), so it is free of side effects
  * apart from tx_* calls and from filling `arg` afresh; effects start after DB_WRITE returned 0,
  * when the transaction is durable. fn returning negative rolls its own work back and nobody else's.
- * SQLite: all jobs go to one writer thread that commits whatever is queued together, each job in a
- * savepoint; PostgreSQL: one SERIALIZABLE transaction per job on a pooled connection, retried on
+ * SQLite: one transaction at a time, in which whatever is queued is committed together, each job in
+ * a savepoint; PostgreSQL: one SERIALIZABLE transaction per job on a pooled connection, retried on
  * 40001 and 40P01.
  *
  * Reading. `db_read` runs fn on a pooled read-only snapshot, concurrently with the writer; on a

@@ -11,7 +11,7 @@
  * wait long for the last.
  */
 #define BATCH_MAX 64
-#define WRITER_STACK (1u << 20)
+#define CHECKPOINTER_STACK (256u << 10)
 /*
  * When the WAL is emptied. Growing it costs each commit a change of the file's length; writing over
  * an old one does not, so it had better not be long.
@@ -34,20 +34,25 @@ struct job {
 	void *arg;
 	struct error *err;
 	int result;
-	sem_t done;
+	bool leads;    /* woken to run a batch, not because it is done */
+	sem_t settled; /* done, or to lead */
 	struct job *next;
 };
 
 struct sqlite_writer {
+	atomic_uint_fast64_t commits;
+	/* The leader's, which changes hands under the lock. */
 	struct sqlite_conn *conn;
 	struct sqlite_readers readers;
 	enum db_promise promise; /* what a commit keeps now */
 	int wal_pages;           /* after the last commit */
 	int checkpoint_at;       /* as many of them; 0: not by us */
-	pthread_t thread;
-	atomic_uint_fast64_t commits;
+
+	pthread_t checkpointer;
 	pthread_mutex_t lock; /* of what follows */
-	pthread_cond_t queued;
+	pthread_cond_t changed;
+	bool led;            /* somebody has the connection */
+	bool checkpoint_due; /* before the next batch */
 	struct job *first;
 	struct job **last;
 	bool stopping;
@@ -72,22 +77,12 @@ static struct job *pop(struct sqlite_writer *w)
 }
 
 /* The next that can share the transaction: one with an fsync is good enough for everybody. */
-static struct job *next_job(struct sqlite_writer *w)
+static struct job *next_job(struct sqlite_writer *w, bool begins)
 {
 	pthread_mutex_lock(&w->lock);
-	bool fits = w->first && (w->promise == DB_DURABLE || w->first->promise == w->promise);
+	bool fits =
+		w->first && (begins || w->promise == DB_DURABLE || w->first->promise == w->promise);
 	struct job *job = fits ? pop(w) : NULL;
-	pthread_mutex_unlock(&w->lock);
-	return job;
-}
-
-/* NULL when the writer is to stop and nothing is left. */
-static struct job *wait_for_job(struct sqlite_writer *w)
-{
-	pthread_mutex_lock(&w->lock);
-	while (!w->first && !w->stopping)
-		pthread_cond_wait(&w->queued, &w->lock);
-	struct job *job = pop(w);
 	pthread_mutex_unlock(&w->lock);
 	return job;
 }
@@ -96,7 +91,7 @@ static struct job *wait_for_job(struct sqlite_writer *w)
 static void answer(struct job *job, int result)
 {
 	job->result = result;
-	sem_post(&job->done);
+	sem_post(&job->settled);
 }
 
 static void refuse(struct job *job, const struct error *why)
@@ -242,7 +237,7 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 		return;
 	}
 	struct batch batch = { 0 };
-	for (struct job *job = first; job; job = next_job(w)) {
+	for (struct job *job = first; job; job = next_job(w, false)) {
 		batch.jobs[batch.count++] = job;
 		if (run_in_savepoint(w, job) == TRANSACTION_LOST) {
 			run_again(w, &batch, job);
@@ -254,7 +249,32 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 	commit_batch(w, &batch);
 }
 
-/* The jobs it delays are at most those of one moment: it is a few milliseconds of writing. */
+/* The connection goes to whoever waits for it, first of all to empty the WAL. */
+static void hand_over_locked(struct sqlite_writer *w)
+{
+	struct job *next = w->checkpoint_due ? NULL : w->first;
+
+	w->led = next != NULL;
+	if (next) {
+		next->leads = true;
+		sem_post(&next->settled);
+	} else {
+		pthread_cond_broadcast(&w->changed);
+	}
+}
+
+/* The first in the queue is the caller's own job; those behind it come along. */
+static void lead(struct sqlite_writer *w)
+{
+	run_batch(w, next_job(w, true));
+	pthread_mutex_lock(&w->lock);
+	w->checkpoint_due |=
+		!w->stopping && w->checkpoint_at > 0 && w->wal_pages >= w->checkpoint_at;
+	hand_over_locked(w);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* The jobs it delays are those of a few milliseconds of writing. */
 static void checkpoint(struct sqlite_writer *w)
 {
 	struct sqlite_conn *conn = w->conn;
@@ -271,15 +291,28 @@ static void checkpoint(struct sqlite_writer *w)
 	w->checkpoint_at = w->wal_pages + WAL_PAGES;
 }
 
-static void *writer_main(void *arg)
+static void *checkpointer_main(void *arg)
 {
 	struct sqlite_writer *w = arg;
-	struct job *job = NULL;
-	while ((job = wait_for_job(w))) {
-		run_batch(w, job);
-		if (w->checkpoint_at > 0 && w->wal_pages >= w->checkpoint_at)
-			checkpoint(w);
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->stopping) {
+		if (!w->checkpoint_due || w->led) {
+			pthread_cond_wait(&w->changed, &w->lock);
+			continue;
+		}
+		w->led = true;
+		pthread_mutex_unlock(&w->lock);
+		checkpoint(w);
+		pthread_mutex_lock(&w->lock);
+		w->checkpoint_due = false;
+		hand_over_locked(w);
 	}
+	/* Whoever made way for it must not wait for ever. */
+	w->checkpoint_due = false;
+	if (!w->led)
+		hand_over_locked(w);
+	pthread_mutex_unlock(&w->lock);
 	return NULL;
 }
 
@@ -306,18 +339,18 @@ int sqlite_writer_start(struct sqlite_writer **out, struct sqlite_conn *conn, st
 	w->conn = conn;
 	w->last = &w->first;
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->queued, NULL);
+	pthread_cond_init(&w->changed, NULL);
 
 	pthread_attr_t attr;
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, WRITER_STACK);
-	int r = pthread_create(&w->thread, &attr, writer_main, w);
+	pthread_attr_setstacksize(&attr, CHECKPOINTER_STACK);
+	int r = pthread_create(&w->checkpointer, &attr, checkpointer_main, w);
 	pthread_attr_destroy(&attr);
 	if (r != 0) {
 		pthread_mutex_destroy(&w->lock);
-		pthread_cond_destroy(&w->queued);
+		pthread_cond_destroy(&w->changed);
 		free(w);
-		return error_errno(err, r, "cannot start the database writer");
+		return error_errno(err, r, "cannot start the database's checkpoints");
 	}
 	*out = w;
 	return 0;
@@ -329,41 +362,64 @@ void sqlite_writer_stop(struct sqlite_writer *w)
 		return;
 	pthread_mutex_lock(&w->lock);
 	w->stopping = true;
-	pthread_cond_signal(&w->queued);
+	pthread_cond_broadcast(&w->changed);
 	pthread_mutex_unlock(&w->lock);
-	pthread_join(w->thread, NULL);
+	pthread_join(w->checkpointer, NULL);
+	pthread_mutex_lock(&w->lock);
+	while (w->led || w->first)
+		pthread_cond_wait(&w->changed, &w->lock);
+	pthread_mutex_unlock(&w->lock);
 	pthread_mutex_destroy(&w->lock);
-	pthread_cond_destroy(&w->queued);
+	pthread_cond_destroy(&w->changed);
 	free(w);
+}
+
+/* True: the connection is the caller's, to run the batch that begins with this job. */
+static bool enqueue_locked(struct sqlite_writer *w, struct job *job)
+{
+	bool leads = !w->led && !w->checkpoint_due;
+
+	*w->last = job;
+	w->last = &job->next;
+	w->stats.queued++;
+	w->led |= leads;
+	return leads;
+}
+
+/*
+ * No deadline of its own: the closure may be running on this frame's memory. The leader's waits are
+ * bounded by the busy timeout, and it answers every job.
+ */
+static void wait_settled(struct job *job)
+{
+	while (sem_wait(&job->settled) < 0 && errno == EINTR)
+		continue;
 }
 
 int sqlite_writer_run(struct sqlite_writer *w, enum db_promise promise, db_fn *fn, void *arg,
 		      struct error *err)
 {
 	struct job job = { .promise = promise, .fn = fn, .arg = arg, .err = err };
-	sem_init(&job.done, 0, 0);
+	bool leads = false;
 
 	pthread_mutex_lock(&w->lock);
-	bool refused = w->stopping;
-	if (!refused) {
-		*w->last = &job;
-		w->last = &job.next;
-		w->stats.queued++;
-		pthread_cond_signal(&w->queued);
+	if (w->stopping) {
+		pthread_mutex_unlock(&w->lock);
+		return error_set(err, ERR_UNAVAILABLE, "the database is being closed");
 	}
+	sem_init(&job.settled, 0, 0);
+	leads = enqueue_locked(w, &job);
 	pthread_mutex_unlock(&w->lock);
 
-	if (refused) {
-		job.result = error_set(err, ERR_UNAVAILABLE, "the database is being closed");
-	} else {
-		/*
-		 * No deadline of its own: the closure may be running on this frame's memory. The
-		 * writer's waits are bounded by the busy timeout, and it answers every job.
-		 */
-		while (sem_wait(&job.done) < 0 && errno == EINTR)
-			continue;
+	if (!leads) {
+		wait_settled(&job);
+		leads = job.leads;
 	}
-	sem_destroy(&job.done);
+	if (leads) {
+		lead(w);
+		wait_settled(&job);
+	}
+	sem_destroy(&job.settled);
 	return job.result;
 }
 

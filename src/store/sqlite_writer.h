@@ -1,13 +1,17 @@
 /*
- * The one thread that writes a SQLite database. Jobs that are queued while it works share a
- * transaction and so an fsync: each runs in a savepoint of its own, and the transaction is
- * committed as soon as the queue is empty. A job gets its answer after the commit. Jobs that are to
- * be kept only while the machine is up share a transaction without an fsync, until one comes that
- * needs it.
+ * All writing to a SQLite database, one transaction at a time. Jobs that are queued while one runs
+ * share the next transaction and so an fsync: each runs in a savepoint of its own, and the
+ * transaction is committed as soon as the queue is empty. A job gets its answer after the commit.
+ * Jobs that are to be kept only while the machine is up share a transaction without an fsync, until
+ * one comes that needs it.
  *
- * It also empties the WAL into the file, between two transactions and after the jobs have their
- * answers: done in the middle of a commit, as SQLite would, it makes somebody wait, and the WAL
- * begins anew only in a moment without readers, which a busy server does not have by itself.
+ * There is no thread that writes: whoever comes first leads, runs the jobs of all who came
+ * meanwhile, and hands the connection to the first who waits. Who comes alone, which is the rule,
+ * is not kept waiting for another thread to wake up.
+ *
+ * A thread of its own empties the WAL into the file, between two transactions: done in the middle
+ * of a commit, as SQLite would, it makes somebody wait, and the WAL begins anew only in a moment
+ * without readers, which a busy server does not have by itself.
  */
 #pragma once
 
@@ -18,7 +22,7 @@ struct sqlite_writer;
 
 /*
  * Readers must be out of the WAL for it to begin anew: `leave` has them go and keeps them from
- * staying, `stay` allows it again. Both are called on the writer's thread.
+ * staying, `stay` allows it again. Both are called while nobody writes.
  */
 struct sqlite_readers {
 	void (*leave)(void *arg);
@@ -32,7 +36,7 @@ void sqlite_writer_checkpoints(struct sqlite_writer *writer, const struct sqlite
 int sqlite_writer_start(struct sqlite_writer **writer, struct sqlite_conn *conn, struct error *err);
 void sqlite_writer_stop(struct sqlite_writer *writer); /* after the queued jobs; NULL is fine */
 
-/* Runs fn on the writer's thread and waits for the commit. */
+/* Runs fn, on this thread or another, and waits for the commit. */
 int sqlite_writer_run(struct sqlite_writer *writer, enum db_promise promise, db_fn *fn, void *arg,
 		      struct error *err);
 
