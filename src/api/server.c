@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "record/event.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_LOOK_MS 500
@@ -322,6 +323,7 @@ int server_start(const struct server_options *options, struct server **out, stru
 	clock_init_system(&server->clock);
 	server->started_at = clock_now(&server->clock);
 	server->homes = homes_new();
+	server->event_tallies = event_tallies_new();
 	if (start(server, err) < 0) {
 		server_free(server);
 		return -1;
@@ -447,6 +449,7 @@ void server_free(struct server *server)
 	db_close(server->db);
 	feed_free(server->feed);
 	homes_free(server->homes);
+	event_tallies_free(server->event_tallies);
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);
 	close_fdp(&server->stop_fd);
