@@ -25,6 +25,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "record/event.h"
+#include "store/restore.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_LOOK_MS 500
@@ -84,8 +85,12 @@ static int open_run_key(struct server *server, struct error *err)
 static int open_database(struct server *server, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(server->data_path, "berth.db");
+	_cleanup_free_ char *backups = path_join(server->data_path, "backups");
 	struct db_options options = { .path = path };
 
+	/* Under the lock of the data directory: nobody is still writing them. */
+	db_backup_sweep(server->data_path, 0);
+	db_backup_sweep(backups, 0);
 	if (server->options.database_url)
 		options = (struct db_options){ .url = server->options.database_url };
 	if (db_open(&server->db, &options, err) < 0 || open_run_key(server, err) < 0)
