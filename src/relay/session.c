@@ -207,7 +207,8 @@ static void session_open(struct session *s)
 static uint64_t features(const struct relay *relay)
 {
 	return WIRE_FEATURE_EXEC | WIRE_FEATURE_PTY | WIRE_FEATURE_FILES | WIRE_FEATURE_TREES |
-	       relay->tree->feature | (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
+	       relay->tree->feature | (relay->tree->freeze ? WIRE_FEATURE_PAUSE : 0) |
+	       (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
 }
 
 static void take_hello(struct session *s, const struct frame *frame)

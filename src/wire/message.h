@@ -63,6 +63,11 @@
  * OUTPUT AND RESUME. Total offsets count payload bytes of all channels in arrival order. The server
  * acknowledges (EXEC_ACK) what it has stored: everything below is freed. A full ring stops reading
  * from the process (EXEC_STALLED stalled=1, later 0) or, with drop_oldest, loses the oldest bytes;
+ * PAUSING. PLACE_PAUSE paused=1 freezes every exec: nothing of its tree runs until paused=0. New
+ * ones are refused (paused); files, attaching, and output that was printed go on. Deadlines go on
+ * too, and SIGKILL ends what is frozen; other signals are heard after the pause, so whatever ends
+ * an exec in order waits for its grace. Only to relays with WIRE_FEATURE_PAUSE: the others close.
+ *
  * when bytes that were not sent are lost, EXEC_TRUNCATED stands in for them. A new connection lists
  * (EXEC_LIST) and attaches (EXEC_ATTACH) with the first offset it lacks; an offset above the end is
  * ERROR bad_offset, one below what is kept starts with EXEC_TRUNCATED. An exec has one attachment:
@@ -112,6 +117,7 @@ enum wire_channel { WIRE_STDOUT, WIRE_STDERR, WIRE_PTY, WIRE_CHANNELS };
 enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
 enum wire_overflow { WIRE_BLOCK, WIRE_DROP_OLDEST };
 enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
+#define WIRE_FEATURE_PAUSE (1u << 7)       /* PLACE_PAUSE: execs can be frozen */
 
 /* Why an exec ended. */
 #define WIRE_REASONS(X)                                                                            \
@@ -184,7 +190,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	X(WERR_NO_PLACE, "no_such_place", ERR_NOT_FOUND)                                           \
 	X(WERR_PLACE_EXISTS, "place_exists", ERR_CONFLICT)                                         \
 	X(WERR_UNSUPPORTED, "unsupported", ERR_UNPROCESSABLE)                                      \
-	X(WERR_TOO_LARGE, "too_large", ERR_TOO_LARGE)
+	X(WERR_TOO_LARGE, "too_large", ERR_TOO_LARGE)                                              \
+	X(WERR_PAUSED, "paused", ERR_LEASE_PAUSED)
 
 /*
  * Fields: F(id, kind, name, need, bound). Kinds: U32, U64; STR, BYTES (bound: most bytes); STRV
@@ -230,6 +237,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(2, STRV, argv, REQ, 8192) \
 					F(3, STRV, env, OPT_SECRET, 8192) /* complete: NAME=value */ \
 					F(4, STR, cwd, OPT, PATH_BOUND) /* default: the place's; relative to it */ \
+#define WIRE_FIELDS_place_pause(F)	F(1, U32, paused, REQ, 1)
 					F(5, STR, user, OPT, 128) /* name, uid or uid:gid */ \
 					F(6, U32, stdin_mode, OPT, 1) /* enum wire_stdin; a PTY always streams */ \
 					F(7, U32, pty, OPT, 1) \
@@ -475,6 +483,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(EXEC_ATTACH, exec_attach, 0x22)	/* S: EXEC_STARTED existing=1, then as EXEC_START */ \
 	M(EXEC_ACK, exec_ack, 0x23)		/* S, on the exec's stream: no answer */ \
 	M(EXEC_SIGNAL, exec_signal, 0x24)	/* S: DONE */ \
+	M(PLACE_PAUSE, place_pause, 0x1d)	/* S: DONE when no exec runs any more, or all do again */ \
 	M(EXEC_RESIZE, exec_resize, 0x25)	/* S: DONE */ \
 	M(EXEC_KILL, exec_kill, 0x26)		/* S: DONE when killing has begun; EXEC_EXIT tells the end */ \
 	M(EXEC_KILL_ALL, exec_kill_all, 0x27)	/* S: DONE; every exec of the place */ \
