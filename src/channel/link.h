@@ -105,6 +105,7 @@ int stream_allow(struct stream *stream, uint32_t bytes, struct error *err);
 /* Both in one go: what is stored up to `offset`, and credit for more. */
 int stream_acknowledge(struct stream *stream, uint64_t offset, uint32_t bytes, struct error *err);
 bool stream_is_deaf(struct stream *stream);      /* nobody reads our data */
+bool stream_is_stalled(struct stream *stream);   /* it waits for an acknowledgement */
 struct link *stream_link(struct stream *stream); /* borrowed */
 /*
  * Takes everything that came, in order. 1: *items is a list, the caller's to free. 0: nothing until

@@ -28,7 +28,8 @@ struct stream {
 	uint64_t credit;   /* bytes we may still send */
 	bool poked;
 	bool closed;
-	bool deaf; /* nobody reads our data any more */
+	bool deaf;    /* nobody reads our data any more */
+	bool stalled; /* it has no room before something is acknowledged */
 };
 
 struct link {
@@ -62,10 +63,10 @@ struct link {
 	bool unwatched;        /* taken out of epoll while the leader sees to its end */
 	bool broken;           /* no more traffic */
 	bool retired;          /* the descriptor is closed */
-	bool pinged;
-	bool hostile; /* it broke a rule */
+	bool hostile;          /* it broke a rule */
 	enum wire_error_code refusal;
 	int64_t heard_ms, said_ms;
+	int64_t pinged_ms; /* the first ping that nothing has answered; 0: none */
 };
 
 void link_break_locked(struct link *l);

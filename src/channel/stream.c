@@ -187,6 +187,16 @@ bool stream_is_deaf(struct stream *s)
 	return deaf;
 }
 
+bool stream_is_stalled(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	bool stalled = s->stalled;
+
+	pthread_mutex_unlock(&s->link->lock);
+	return stalled;
+}
+
 struct link *stream_link(struct stream *s)
 {
 	return s->link;
