@@ -81,7 +81,11 @@ int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err);
 /* A DATA frame; what the socket takes at once is not copied. */
-void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const void *data, size_t len);
+struct led_data {
+	const void *lead, *data;
+	size_t lead_len, len;
+};
+void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const struct led_data *data);
 int link_down_error(const struct link *l, struct error *err);
 /*
  * Waits for something to happen on the stream, below 0 without end; false when the deadline has
