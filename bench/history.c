@@ -225,7 +225,7 @@ static void list_middle(struct side *s)
 	_cleanup_free_ char *path = xasprintf("/api/companies/%s/runs?limit=%d&cursor=%s",
 					      s->company_id, PAGE, s->middle);
 
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < CYCLES / 2; i++)
 		ask(s, path);
 }
 

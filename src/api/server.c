@@ -24,6 +24,8 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "record/event.h"
+#include "store/restore.h"
 
 #define LOG_BYTES ((int64_t)2 << 30) /* of one run or exec */
 #define IDLE_LOOK_MS 500
@@ -83,8 +85,12 @@ static int open_run_key(struct server *server, struct error *err)
 static int open_database(struct server *server, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(server->data_path, "berth.db");
+	_cleanup_free_ char *backups = path_join(server->data_path, "backups");
 	struct db_options options = { .path = path };
 
+	/* Under the lock of the data directory: nobody is still writing them. */
+	db_backup_sweep(server->data_path, 0);
+	db_backup_sweep(backups, 0);
 	if (server->options.database_url)
 		options = (struct db_options){ .url = server->options.database_url };
 	if (db_open(&server->db, &options, err) < 0 || open_run_key(server, err) < 0)
@@ -322,6 +328,7 @@ int server_start(const struct server_options *options, struct server **out, stru
 	clock_init_system(&server->clock);
 	server->started_at = clock_now(&server->clock);
 	server->homes = homes_new();
+	server->event_tallies = event_tallies_new();
 	if (start(server, err) < 0) {
 		server_free(server);
 		return -1;
@@ -447,6 +454,7 @@ void server_free(struct server *server)
 	db_close(server->db);
 	feed_free(server->feed);
 	homes_free(server->homes);
+	event_tallies_free(server->event_tallies);
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);
 	close_fdp(&server->stop_fd);

@@ -58,6 +58,7 @@ struct server {
 	struct execs *execs;
 	struct feed *feed;
 	struct homes *homes;
+	struct event_tallies *event_tallies;
 	struct packer *packer;
 	struct run_token_key run_key; /* signs the tokens of runs */
 	struct http *http;

@@ -9,6 +9,9 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "store/restore.h"
+
+#define ABANDONED_S 3600 /* a copy that nobody has written to for so long */
 
 static json_t *database_health(struct server *server, bool *ok)
 {
@@ -115,6 +118,15 @@ static char *backup_path(struct server *server, struct error *err)
 	return xasprintf("%s/backups/berth-%s.db", server->data_path, time);
 }
 
+/* Another server may back up to the same directory at this moment: only what is long untouched. */
+static void sweep_beside(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	_cleanup_free_ char *dir = xstrndup(path, (size_t)(slash - path) + (slash == path));
+
+	db_backup_sweep(dir, ABANDONED_S);
+}
+
 static int backup(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
@@ -130,6 +142,7 @@ static int backup(void *arg, struct request *request, struct response *response,
 				 "only the user this server runs as can say where; leave path out");
 	if (!path_is_absolute(path))
 		return error_set(err, ERR_VALIDATION, "path must be absolute");
+	sweep_beside(path);
 	if (db_backup(server->db, path, err) < 0)
 		return -1;
 

@@ -96,7 +96,7 @@ static int64_t prune_activity(struct server *server, int64_t before, struct erro
 
 static int64_t prune_events(struct server *server, int64_t before, struct error *err)
 {
-	return events_prune(server->db, before, EVENTS_KEPT, err);
+	return events_prune(server->db, server->event_tallies, before, EVENTS_KEPT, err);
 }
 
 /* Keys have a time of their own, and what a key stands for lives as long as the key. */
@@ -124,34 +124,6 @@ SQL(OLD_RUNS, "SELECT COUNT(*) FROM runs WHERE finished_at < CAST($1 AS BIGINT)"
 SQL(OLD_LEASES, "SELECT COUNT(*) FROM leases"
 		" WHERE status IN ('released', 'expired', 'failed')"
 		" AND released_at < CAST($1 AS BIGINT)");
-SQL(OLD_ACTIVITY, "SELECT COUNT(*) FROM activity WHERE created_at < CAST($1 AS BIGINT)");
-
-/* `old` counts what would go; kinds without one are too short-lived to be worth asking about. */
-static const struct {
-	const char *name;
-	int64_t (*prune)(struct server *server, int64_t before, struct error *err);
-	const struct sql *old;
-	bool counts; /* in a way of its own */
-} KINDS_KEPT[] = {
-	{ "runs", prune_runs, &OLD_RUNS, false },
-	{ "leases", prune_leases, &OLD_LEASES, false },
-	{ "activity", prune_activity, &OLD_ACTIVITY, false },
-	{ "events", prune_events, NULL, false },
-	{ "keys", prune_keys, NULL, false },
-	{ "execs", prune_execs, NULL, false },
-	{ "workspaces", prune_workspaces, NULL, true },
-};
-const char *const PRUNE_KINDS[] = { "runs", "leases", "activity",   "events",
-				    "keys", "execs",  "workspaces", NULL };
-
-bool upkeep_counts(const char *kind)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(KINDS_KEPT); i++) {
-		if (streq(KINDS_KEPT[i].name, kind))
-			return KINDS_KEPT[i].old || KINDS_KEPT[i].counts;
-	}
-	return false;
-}
 
 struct counting {
 	const struct sql *sql;
@@ -170,24 +142,76 @@ static int count_old(struct tx *tx, void *arg, struct error *err)
 	return 0;
 }
 
+static int64_t old_rows(struct server *server, const struct sql *sql, int64_t before,
+			struct error *err)
+{
+	struct counting old = { sql, before, 0 };
+
+	return db_read(server->db, count_old, &old, err) < 0 ? -1 : old.count;
+}
+
+static int64_t old_runs(struct server *server, int64_t before, struct error *err)
+{
+	return old_rows(server, &OLD_RUNS, before, err);
+}
+
+static int64_t old_leases(struct server *server, int64_t before, struct error *err)
+{
+	return old_rows(server, &OLD_LEASES, before, err);
+}
+
+static int64_t old_activity(struct server *server, int64_t before, struct error *err)
+{
+	return activity_old(server->db, before, err);
+}
+
+static int64_t old_workspaces(struct server *server, int64_t before, struct error *err)
+{
+	(void)before;
+	return runs_prune_files(server->runs, true, err);
+}
+
+typedef int64_t history_fn(struct server *server, int64_t before, struct error *err);
+
+/* `old` counts what would go; kinds without one are too short-lived to be worth asking about. */
+static const struct {
+	const char *name;
+	history_fn *prune, *old;
+} KINDS_KEPT[] = {
+	{ "runs", prune_runs, old_runs },
+	{ "leases", prune_leases, old_leases },
+	{ "activity", prune_activity, old_activity },
+	{ "events", prune_events, NULL },
+	{ "keys", prune_keys, NULL },
+	{ "execs", prune_execs, NULL },
+	{ "workspaces", prune_workspaces, old_workspaces },
+};
+const char *const PRUNE_KINDS[] = { "runs", "leases", "activity",   "events",
+				    "keys", "execs",  "workspaces", NULL };
+
+bool upkeep_counts(const char *kind)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(KINDS_KEPT); i++) {
+		if (streq(KINDS_KEPT[i].name, kind))
+			return KINDS_KEPT[i].old;
+	}
+	return false;
+}
+
 json_t *upkeep_prune(struct server *server, const struct prune_request *request, struct error *err)
 {
 	_cleanup_json_ json_t *counts = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(KINDS_KEPT); i++) {
-		struct counting old = { KINDS_KEPT[i].old, request->before_ms, 0 };
-		int64_t count;
+		history_fn *work = request->dry_run ? KINDS_KEPT[i].old : KINDS_KEPT[i].prune;
 
 		if (request->only && !streq(request->only, KINDS_KEPT[i].name))
 			continue;
-		if (request->dry_run && !upkeep_counts(KINDS_KEPT[i].name))
+		if (!work)
 			continue;
-		if (request->dry_run && KINDS_KEPT[i].counts)
-			count = runs_prune_files(server->runs, true, err);
-		else if (request->dry_run)
-			count = db_read(server->db, count_old, &old, err) < 0 ? -1 : old.count;
-		else
-			count = KINDS_KEPT[i].prune(server, request->before_ms, err);
+
+		int64_t count = work(server, request->before_ms, err);
+
 		if (count < 0)
 			return NULL;
 		json_put_int(counts, KINDS_KEPT[i].name, count);

@@ -32,6 +32,7 @@
 	/* places and leases */                                                                    \
 	X(ERR_STALE_GENERATION, "lease_generation_stale", 409)                                     \
 	X(ERR_LEASE_ENDED, "lease_not_active", 409)                                                \
+	X(ERR_LEASE_PAUSED, "lease_paused", 409)                                                   \
 	X(ERR_PLACE_BUSY, "place_busy", 409)                                                       \
 	X(ERR_ENVIRONMENT_IN_USE, "environment_in_use", 409)                                       \
 	X(ERR_IDEMPOTENCY, "idempotency_key_reused", 409)                                          \

@@ -97,27 +97,17 @@ json_t *json_parse(const char *text, size_t len, struct error *err)
 	return value;
 }
 
-static char *dump(const json_t *value, size_t flags)
+char *json_canonical(const json_t *value)
 {
 	if (!value)
 		return xstrdup("null");
 
-	char *text = json_dumps(value, flags | JSON_COMPACT | JSON_ENCODE_ANY);
+	char *text = json_dumps(value, JSON_SORT_KEYS | JSON_COMPACT | JSON_ENCODE_ANY);
 
 	/* Every value we hold can be written, so this is memory. */
 	if (!text)
 		abort();
 	return text;
-}
-
-char *json_text(const json_t *value)
-{
-	return dump(value, 0);
-}
-
-char *json_canonical(const json_t *value)
-{
-	return dump(value, JSON_SORT_KEYS);
 }
 
 enum json_state json_state(const json_t *object, const char *key)
@@ -199,8 +189,9 @@ void json_put_new(json_t *object, const char *key, json_t *value)
 	if (!utf8_valid(key, len)) {
 		utf8_repair(&mended, key, len);
 		key = mended.data;
+		len = mended.len;
 	}
-	if (json_object_set_new(object, key, value ? value : json_null()) < 0)
+	if (json_object_setn_new_nocheck(object, key, len, value ? value : json_null()) < 0)
 		abort();
 }
 

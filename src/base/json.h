@@ -24,6 +24,8 @@
 #define JSON_MAX_VALUES 262144
 json_t *json_parse(const char *text, size_t len, struct error *err);
 char *json_text(const json_t *value); /* compact, key order kept; allocated; NULL -> "null" */
+/* Appends the text as a JSON string; bytes that are no UTF-8 become U+FFFD. */
+void json_write_str(struct buf *out, const char *text);
 /* Text with sorted keys: equal values give equal text whatever their key order. */
 char *json_canonical(const json_t *value);
 

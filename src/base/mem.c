@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PAGE 4096
+
 static _Noreturn void out_of_memory(void)
 {
 	static const char text[] = "out of memory\n";
@@ -20,6 +22,15 @@ void *xmalloc(size_t size)
 	void *p = malloc(size ? size : 1);
 
 	if (!p)
+		out_of_memory();
+	return p;
+}
+
+void *xmalloc_pages(size_t size)
+{
+	void *p = NULL;
+
+	if (posix_memalign(&p, PAGE, size ? size : 1) != 0)
 		out_of_memory();
 	return p;
 }

@@ -11,6 +11,11 @@
 #include <stdlib.h>
 
 void *xmalloc(size_t size);
+/*
+ * Beginning with a page, for content of files. Large memory of malloc begins just behind the
+ * beginning of one, where some processors take four times as long to copy whole pages to.
+ */
+void *xmalloc_pages(size_t size);
 void *xcalloc(size_t count, size_t size);
 void *xrealloc(void *ptr, size_t size);
 void *xreallocarray(void *ptr, size_t count, size_t size);

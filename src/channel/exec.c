@@ -403,8 +403,7 @@ static int take_all(struct exec *exec, int64_t deadline, struct error *err)
 		}
 		if (items && deadline >= 0)
 			deadline = MIN_OF(deadline, channel_now() + LAST_WORDS_MS);
-		if (items)
-			rc = exec_take(exec, items, &why);
+		rc = exec_take(exec, items, &why);
 		if (rc > 0)
 			return 0;
 		if (rc < 0 && !exec_is_detached(exec))

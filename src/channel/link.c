@@ -253,14 +253,13 @@ void link_flush_locked(struct link *l)
 	link_want_locked(l);
 }
 
+/* Header, lead and data. */
+#define FRAME_PARTS 3
+
 /* How much of a frame the socket takes now; 0 also when it is broken, which flushing notices. */
-static size_t send_straight(struct link *l, const uint8_t *header, const void *data, size_t len)
+static size_t send_straight(struct link *l, struct iovec parts[FRAME_PARTS])
 {
-	struct iovec parts[] = {
-		{ .iov_base = (void *)(uintptr_t)header, .iov_len = WIRE_HEADER_SIZE },
-		{ .iov_base = (void *)(uintptr_t)data, .iov_len = len },
-	};
-	struct msghdr message = { .msg_iov = parts, .msg_iovlen = ARRAY_SIZE(parts) };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = FRAME_PARTS };
 	ssize_t n = sendmsg(l->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 	if (n <= 0)
@@ -269,19 +268,28 @@ static size_t send_straight(struct link *l, const uint8_t *header, const void *d
 	return (size_t)n;
 }
 
-void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const void *data, size_t len)
+void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const struct led_data *data)
 {
 	_cleanup_buf_ struct buf header = { 0 };
+	struct iovec parts[FRAME_PARTS] = {
+		{ NULL, WIRE_HEADER_SIZE },
+		{ (void *)(uintptr_t)data->lead, data->lead_len },
+		{ (void *)(uintptr_t)data->data, data->len },
+	};
 	size_t sent = 0;
 
-	frame_begin(&header, WIRE_DATA, flags, stream, (uint32_t)len);
+	frame_begin(&header, WIRE_DATA, flags, stream, (uint32_t)(data->lead_len + data->len));
+	parts[0].iov_base = header.data;
 	if (l->out.len == l->out_pos)
-		sent = send_straight(l, (const uint8_t *)header.data, data, len);
-	if (sent < WIRE_HEADER_SIZE)
-		buf_append(&l->out, header.data + sent, WIRE_HEADER_SIZE - sent);
-	sent -= MIN_OF(sent, (size_t)WIRE_HEADER_SIZE);
-	if (len > sent)
-		buf_append(&l->out, (const char *)data + sent, len - sent);
+		sent = send_straight(l, parts);
+	for (size_t i = 0; i < FRAME_PARTS; i++) {
+		size_t gone = MIN_OF(sent, parts[i].iov_len);
+
+		if (parts[i].iov_len > gone)
+			buf_append(&l->out, (const char *)parts[i].iov_base + gone,
+				   parts[i].iov_len - gone);
+		sent -= gone;
+	}
 	link_flush_locked(l);
 }
 

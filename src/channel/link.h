@@ -95,6 +95,12 @@ int stream_say(struct stream *stream, enum wire_type type, const void *msg, stru
  */
 ssize_t stream_data(struct stream *stream, const void *data, size_t len, bool end,
 		    struct error *err);
+/*
+ * Both as one frame, or nothing while there is not credit for all of it: 1, 0, -1 as above. They
+ * must fit into one.
+ */
+int stream_data_led(struct stream *stream, const void *lead, size_t lead_len, const void *data,
+		    size_t len, struct error *err);
 /* Adds to the credit for our data: what an answer granted. */
 void stream_grant(struct stream *stream, uint32_t bytes);
 /* True when there is credit for data, false when the deadline passed or the link is down. */
@@ -105,6 +111,7 @@ int stream_allow(struct stream *stream, uint32_t bytes, struct error *err);
 /* Both in one go: what is stored up to `offset`, and credit for more. */
 int stream_acknowledge(struct stream *stream, uint64_t offset, uint32_t bytes, struct error *err);
 bool stream_is_deaf(struct stream *stream);      /* nobody reads our data */
+bool stream_is_stalled(struct stream *stream);   /* it waits for an acknowledgement */
 struct link *stream_link(struct stream *stream); /* borrowed */
 /*
  * Takes everything that came, in order. 1: *items is a list, the caller's to free. 0: nothing until

@@ -94,7 +94,9 @@ static bool take_state_locked(struct link *l, struct stream *s, const struct fra
 	}
 	if (f->type == WIRE_EXEC_STDIN_CLOSED)
 		s->deaf = true;
-	s->poked |= f->type != WIRE_EXEC_STALLED;
+	if (f->type == WIRE_EXEC_STALLED)
+		s->stalled = m.exec_stalled.stalled;
+	s->poked |= f->type != WIRE_EXEC_STALLED || s->stalled;
 	pthread_cond_broadcast(&s->changed);
 	return true;
 }
@@ -183,7 +185,7 @@ static size_t take_frames(struct link *l, const uint8_t *data, size_t len)
 
 	pthread_mutex_lock(&l->lock);
 	l->heard_ms = channel_now();
-	l->pinged = false;
+	l->pinged_ms = 0;
 	while (!l->broken &&
 	       (r = frame_parse(data + pos, len - pos, WIRE_PAYLOAD_MAX, &f, &used, &err)) > 0) {
 		take_frame_locked(l, &f);
@@ -364,28 +366,62 @@ bool link_wait_locked(struct link *l, struct stream *s, int64_t deadline)
 	return in_time;
 }
 
+static bool has_streams(const struct link *l)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(l->streams); i++)
+		if (l->streams[i])
+			return true;
+	return false;
+}
+
+/*
+ * Pings of many idle links go out together: a thousand of them are one wake-up in five seconds.
+ * Never later than they are due.
+ */
+#define TOGETHER_MS 5000
+
+static int64_t slack(int64_t ms)
+{
+	return ms >= WIRE_PING_MS ? TOGETHER_MS : 0;
+}
+
+static int64_t together(int64_t at, int64_t step)
+{
+	return step > 0 ? (at + step - 1) / step * step : at;
+}
+
+static void ping_locked(struct link *l, int64_t now)
+{
+	wire_encode(&l->out, 0, WIRE_PING, &(struct wire_ping){ .token = (uint64_t)now }, NULL);
+	link_flush_locked(l);
+	if (l->pinged_ms == 0)
+		l->pinged_ms = now;
+	/* What the socket does not take now is said all the same, as soon as it can be. */
+	l->said_ms = now;
+}
+
 bool link_tick(struct link *l, int64_t now, int64_t *next)
 {
 	pthread_mutex_lock(&l->lock);
 	/* While we do not read, its silence is ours. */
-	if (l->paused)
+	if (l->paused) {
 		l->heard_ms = now;
-
-	int64_t silent = now - l->heard_ms;
-
-	if (silent >= WIRE_SILENCE_MS)
-		link_ended_locked(l, "nothing was heard of it for too long");
-	if (!l->broken &&
-	    (now - l->said_ms >= l->ping_ms || (silent >= WIRE_PING_MS && !l->pinged))) {
-		wire_encode(&l->out, 0, WIRE_PING, &(struct wire_ping){ .token = (uint64_t)now },
-			    NULL);
-		link_flush_locked(l);
-		l->pinged = true;
-		/* What the socket does not take now is said all the same, as soon as it can be. */
-		l->said_ms = now;
+		l->pinged_ms = 0;
 	}
-	*next = MIN_OF(l->said_ms + l->ping_ms,
-		       l->heard_ms + (l->pinged ? WIRE_SILENCE_MS : WIRE_PING_MS));
+
+	int64_t quiet = has_streams(l) ? WIRE_PING_MS : WIRE_IDLE_MS;
+	int64_t quiet_at = l->heard_ms + quiet - slack(quiet);
+	int64_t say_at = l->said_ms + l->ping_ms - slack(l->ping_ms);
+
+	if (l->pinged_ms > 0 && now - l->pinged_ms >= WIRE_ANSWER_MS)
+		link_ended_locked(l, "nothing was heard of it for too long");
+	if (!l->broken && (now >= say_at || (now >= quiet_at && l->pinged_ms == 0))) {
+		ping_locked(l, now);
+		say_at = now + l->ping_ms - slack(l->ping_ms);
+	}
+	*next = MIN_OF(together(say_at, slack(l->ping_ms)),
+		       l->pinged_ms > 0 ? l->pinged_ms + WIRE_ANSWER_MS
+					: together(quiet_at, slack(quiet)));
 
 	bool up = !l->broken;
 

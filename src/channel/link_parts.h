@@ -28,7 +28,8 @@ struct stream {
 	uint64_t credit;   /* bytes we may still send */
 	bool poked;
 	bool closed;
-	bool deaf; /* nobody reads our data any more */
+	bool deaf;    /* nobody reads our data any more */
+	bool stalled; /* it has no room before something is acknowledged */
 };
 
 struct link {
@@ -62,10 +63,10 @@ struct link {
 	bool unwatched;        /* taken out of epoll while the leader sees to its end */
 	bool broken;           /* no more traffic */
 	bool retired;          /* the descriptor is closed */
-	bool pinged;
-	bool hostile; /* it broke a rule */
+	bool hostile;          /* it broke a rule */
 	enum wire_error_code refusal;
 	int64_t heard_ms, said_ms;
+	int64_t pinged_ms; /* the first ping that nothing has answered; 0: none */
 };
 
 void link_break_locked(struct link *l);
@@ -80,7 +81,11 @@ int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err);
 /* A DATA frame; what the socket takes at once is not copied. */
-void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const void *data, size_t len);
+struct led_data {
+	const void *lead, *data;
+	size_t lead_len, len;
+};
+void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const struct led_data *data);
 int link_down_error(const struct link *l, struct error *err);
 /*
  * Waits for something to happen on the stream, below 0 without end; false when the deadline has

@@ -118,8 +118,9 @@ static void *loop_main(void *arg)
 
 		int64_t now = channel_now();
 
+		/* An idle link can have got streams since, and is then to be pinged more often. */
 		if (woken || now >= due)
-			due = tick_all(loop, now);
+			due = MIN_OF(tick_all(loop, now), now + WIRE_PING_MS);
 	}
 	return NULL;
 }

@@ -57,10 +57,6 @@ int exec_store(struct exec *exec, enum wire_channel channel, const void *data, s
 static void acknowledge(struct exec *exec)
 {
 	_cleanup_error_ struct error err = { 0 };
-	int64_t now = channel_now();
-
-	if (exec->owed < PORTION && now - exec->acked_ms < ACK_EVERY_MS)
-		return;
 	/* Whatever kept it from being said, a new attachment says it all again, and gives credit.
 	 */
 	if (SAY_GUARDED("channel.ack",
@@ -70,7 +66,7 @@ static void acknowledge(struct exec *exec)
 		link_close(stream_link(exec->stream));
 		return;
 	}
-	exec->acked_ms = now;
+	exec->acked_ms = channel_now();
 	exec->owed = 0;
 }
 
@@ -91,7 +87,8 @@ static int take_output(struct exec *exec, const struct item *item, struct error 
 	exec->taken += len;
 	exec->channel_end[item->flags] = get_le64(item->data + 8) + len;
 	exec->owed += len;
-	acknowledge(exec);
+	if (exec->owed >= PORTION || channel_now() - exec->acked_ms >= ACK_EVERY_MS)
+		acknowledge(exec);
 	return 0;
 }
 
@@ -175,5 +172,8 @@ int exec_take(struct exec *exec, struct item *items, struct error *err)
 	for (const struct item *i = items; i && rc == 0; i = i->next)
 		rc = take_item(exec, i, err);
 	items_free(&items);
+	/* A relay without room, or with a full disk, goes on when it knows what we have. */
+	if (rc == 0 && exec->owed > 0 && stream_is_stalled(exec->stream))
+		acknowledge(exec);
 	return rc;
 }

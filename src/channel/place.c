@@ -390,7 +390,7 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 	options.features = g.features;
 	/* Three chances to be heard before the relay gives us up. */
 	options.ping_ms = MAX_OF(MIN_OF((int64_t)MIN_OF(g.absence_ms, PLACE_ABSENCE_MAX_MS) / 3,
-					(int64_t)WIRE_PING_MS),
+					(int64_t)WIRE_IDLE_MS),
 				 100);
 	place_ref(p);
 	if (link_new(p->executor->loop, steal_fd(&fd), &options, g.early.data, g.early.len, out,

@@ -121,9 +121,29 @@ ssize_t stream_data(struct stream *s, const void *data, size_t len, bool end, st
 
 		if (n > 0 || last) {
 			s->credit -= n;
-			link_data_locked(l, s->id, last ? WIRE_END : 0, data, n);
+			link_data_locked(l, s->id, last ? WIRE_END : 0,
+					 &(struct led_data){ .data = data, .len = n });
 		}
 		rc = (ssize_t)n;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+int stream_data_led(struct stream *s, const void *lead, size_t lead_len, const void *data,
+		    size_t len, struct error *err)
+{
+	struct led_data both = { .lead = lead, .data = data, .lead_len = lead_len, .len = len };
+	struct link *l = s->link;
+	int rc = 0;
+
+	pthread_mutex_lock(&l->lock);
+	if (l->broken || s->closed) {
+		rc = link_down_error(l, err);
+	} else if (s->credit >= lead_len + len) {
+		s->credit -= lead_len + len;
+		link_data_locked(l, s->id, 0, &both);
+		rc = 1;
 	}
 	pthread_mutex_unlock(&l->lock);
 	return rc;
@@ -185,6 +205,16 @@ bool stream_is_deaf(struct stream *s)
 
 	pthread_mutex_unlock(&s->link->lock);
 	return deaf;
+}
+
+bool stream_is_stalled(struct stream *s)
+{
+	pthread_mutex_lock(&s->link->lock);
+
+	bool stalled = s->stalled;
+
+	pthread_mutex_unlock(&s->link->lock);
+	return stalled;
 }
 
 struct link *stream_link(struct stream *s)

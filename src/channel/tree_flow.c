@@ -10,6 +10,11 @@
 /* One per 64 MiB of a file that is hashed: some terabytes. */
 #define TICKS_MAX 65536
 #define WINDOW_PORTION (WINDOW / 8)
+/*
+ * What goes along with a long record in its frame. Both together are less than half of what may be
+ * on its way, so that credit for them comes whenever the relay has taken the other half.
+ */
+#define LEAD_MAX ((size_t)64 << 10)
 
 static int reach(const struct place_ref *ref, const struct tree_request *r, struct link **link,
 		 struct error *err)
@@ -292,29 +297,33 @@ int tree_flow_turn(struct tree_flow *f, bool wait, struct error *err)
 	return 0;
 }
 
-int tree_flow_push(struct tree_flow *f, const void *data, size_t len, struct error *err)
+int tree_flow_push(struct tree_flow *f, struct error *err)
 {
-	const char *p = data;
-
 	if (tree_flow_turn(f, false, err) < 0)
 		return -1;
 	while (tree_flow_backlog(f) > 0)
 		if (tree_flow_turn(f, true, err) < 0)
 			return -1;
-	while (len > 0) {
-		ssize_t n = stream_data(f->stream, p, len, false, NULL);
+	return 0;
+}
 
-		if (n > 0) {
-			p += n;
-			len -= (size_t)n;
-			f->moved_ms = channel_now();
-			continue;
-		}
+int tree_flow_push_long(struct tree_flow *f, const void *data, size_t len, struct error *err)
+{
+	if (tree_flow_backlog(f) > LEAD_MAX && tree_flow_push(f, err) < 0)
+		return -1;
+	if (take_some(f, false, err) < 0)
+		return -1;
+	while (stream_data_led(f->stream, f->out.data + f->out_pos, tree_flow_backlog(f), data, len,
+			       NULL) <= 0) {
 		if (f->done)
 			return tree_flow_violated(f, err, "done before it had everything");
-		if (tree_flow_turn(f, true, err) < 0)
+		/* A connection that is down is noticed here, behind what the relay still said. */
+		if (take_some(f, true, err) < 0)
 			return -1;
 	}
+	f->moved_ms = channel_now();
+	buf_reset(&f->out);
+	f->out_pos = 0;
 	return 0;
 }
 

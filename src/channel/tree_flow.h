@@ -54,8 +54,13 @@ size_t tree_flow_backlog(const struct tree_flow *flow);
  * the connection breaks, or ERR_TIMEOUT after FILE_WAIT_MS without a byte either way.
  */
 int tree_flow_turn(struct tree_flow *flow, bool wait, struct error *err);
-/* Takes turns until all of `out`, and then these bytes, are sent. */
-int tree_flow_push(struct tree_flow *flow, const void *data, size_t len, struct error *err);
+/* Takes turns until all of `out` is sent. */
+int tree_flow_push(struct tree_flow *flow, struct error *err);
+/*
+ * The same, and behind it these bytes, at most RECORD_MAX, in one frame: the relay then hands frame
+ * after frame on from socket to file and reads no more of them than their headers.
+ */
+int tree_flow_push_long(struct tree_flow *flow, const void *data, size_t len, struct error *err);
 /* Takes turns until DONE. */
 int tree_flow_finish(struct tree_flow *flow, struct error *err);
 

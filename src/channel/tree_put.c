@@ -118,7 +118,7 @@ static int send_portion(struct tree_writer *w, struct error *err)
 {
 	if (tree_flow_backlog(&w->flow) < TREE_PORTION)
 		return 0;
-	if (tree_flow_push(&w->flow, NULL, 0, &w->failure) < 0)
+	if (tree_flow_push(&w->flow, &w->failure) < 0)
 		return writer_failed(w, err);
 	while (expected_bytes(w) > EXPECTED_MAX)
 		if (tree_flow_turn(&w->flow, true, &w->failure) < 0)
@@ -210,7 +210,7 @@ static int put_content(struct tree_writer *w, const char *data, size_t len, stru
 	}
 	put_le32(header, (uint32_t)len);
 	buf_append(&w->flow.out, header, sizeof(header));
-	return settled(w, tree_flow_push(&w->flow, data, len, &w->failure), err);
+	return settled(w, tree_flow_push_long(&w->flow, data, len, &w->failure), err);
 }
 
 int tree_writer_data(struct tree_writer *w, const void *data, size_t len, struct error *err)

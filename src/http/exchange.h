@@ -36,13 +36,14 @@ struct http {
 	uint64_t id_seed[2]; /* of the ids of requests */
 	_Atomic(uint64_t) requests;
 	_Atomic(int64_t) body_bytes; /* held by all requests together */
+	_Atomic(size_t) busy;        /* requests under way */
+	_Atomic(int64_t) idle_since; /* the end of the last one */
 
 	pthread_mutex_t lock; /* the rest; a leaf, nothing blocks under it */
 	pthread_cond_t quiet; /* busy became 0 */
 	struct http_connection *connections;
-	size_t connection_count, busy;
+	size_t connection_count;
 	size_t upgraded; /* connections that left HTTP and have not ended */
-	int64_t idle_since;
 };
 
 struct http_connection {

@@ -50,15 +50,17 @@ bool request_may(const struct request *request, const char *permission)
 	       request->permissions & PERMISSION_BIT(wanted);
 }
 
-static void note_busy(struct http *http, bool busy)
+/*
+ * Every request passes here twice, so the lock is for the last one only, whom somebody may wait
+ * for. The time comes before the count: who sees nobody busy sees since when.
+ */
+static void note_idle(struct http *http)
 {
+	atomic_store(&http->idle_since, clock_mono(http->clock));
+	if (atomic_fetch_sub(&http->busy, 1) > 1)
+		return;
 	pthread_mutex_lock(&http->lock);
-	if (busy)
-		http->busy++;
-	else if (--http->busy == 0) {
-		http->idle_since = clock_mono(http->clock);
-		pthread_cond_broadcast(&http->quiet);
-	}
+	pthread_cond_broadcast(&http->quiet);
 	pthread_mutex_unlock(&http->lock);
 }
 
@@ -104,7 +106,7 @@ struct exchange *exchange_new(struct http_connection *connection, struct MHD_Con
 	exchange->request.http = connection->http;
 	request_id(connection->http, exchange->request.id);
 	log_set_request(exchange->request.id);
-	note_busy(connection->http, true);
+	atomic_fetch_add(&connection->http->busy, 1);
 	return exchange;
 }
 
@@ -157,7 +159,7 @@ void exchange_free(struct exchange *exchange)
 	free(exchange->raw_url);
 	free(exchange);
 	log_set_request(NULL);
-	note_busy(http, false);
+	note_idle(http);
 }
 
 /* What a refusal says besides its body. */

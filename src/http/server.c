@@ -221,7 +221,7 @@ int http_start(const struct http_options *options, struct http **out, struct err
 	http->max_body = options->max_body ? options->max_body : HTTP_MAX_BODY;
 	http->idle_seconds =
 		(unsigned)(options->idle_seconds ? options->idle_seconds : DEFAULT_IDLE_SECONDS);
-	http->idle_since = clock_mono(http->clock);
+	atomic_store(&http->idle_since, clock_mono(http->clock));
 	http->failures = failures_new(
 		http->clock, options->max_bad_tokens ? options->max_bad_tokens : DEFAULT_BAD_TOKENS,
 		BAD_TOKEN_MS);
@@ -283,10 +283,7 @@ int64_t http_idle_since(const struct http *http)
 {
 	struct http *h = (struct http *)http;
 
-	pthread_mutex_lock(&h->lock);
-	int64_t since = h->busy ? 0 : h->idle_since;
-	pthread_mutex_unlock(&h->lock);
-	return since;
+	return atomic_load(&h->busy) ? 0 : atomic_load(&h->idle_since);
 }
 
 static void wait_until_quiet(struct http *http, int64_t wait_ms)
@@ -301,10 +298,14 @@ static void wait_until_quiet(struct http *http, int64_t wait_ms)
 		until.tv_nsec -= 1000000000;
 	}
 	pthread_mutex_lock(&http->lock);
-	while (http->busy && pthread_cond_timedwait(&http->quiet, &http->lock, &until) != ETIMEDOUT)
+	while (atomic_load(&http->busy) &&
+	       pthread_cond_timedwait(&http->quiet, &http->lock, &until) != ETIMEDOUT)
 		;
-	if (http->busy)
-		log_warn("stopping with %zu requests under way", http->busy);
+
+	size_t busy = atomic_load(&http->busy);
+
+	if (busy)
+		log_warn("stopping with %zu requests under way", busy);
 	for (struct http_connection *c = http->connections; c; c = c->next)
 		shutdown(c->fd, SHUT_RDWR);
 	/* MHD_stop_daemon would wait for ever for a connection that has left HTTP. */

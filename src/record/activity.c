@@ -30,6 +30,10 @@ SQL(ACTIVITY_PRUNE, "WITH oldest AS MATERIALIZED"
 		    " (SELECT id FROM activity WHERE company_id = $1 ORDER BY seq LIMIT 500)"
 		    " DELETE FROM activity WHERE id IN (SELECT id FROM oldest)"
 		    " AND created_at < $2 RETURNING seq");
+/* The same without removing: of the 500 behind $2, how many are old and where they end. */
+SQL(ACTIVITY_OLD, "SELECT SUM(CASE WHEN created_at < $3 THEN 1 ELSE 0 END), MAX(seq) FROM"
+		  " (SELECT seq, created_at FROM activity WHERE company_id = $1 AND seq > $2"
+		  " ORDER BY seq LIMIT 500) AS oldest");
 SQL(ACTIVITY_COMPANIES, "SELECT id FROM companies WHERE id > $1 ORDER BY id LIMIT 1");
 
 /* Redacted and bounded: details are for reading, not for keeping data in. */
@@ -232,5 +236,45 @@ int64_t activity_prune(struct db *db, int64_t before_ms, struct error *err)
 				return -1;
 			total += pruning.removed;
 		} while (pruning.removed == PRUNE_ROWS);
+	}
+}
+
+struct activity_counting {
+	struct activity_pruning *of;
+	int64_t from, old;
+};
+
+static int count_some(struct tx *tx, void *arg, struct error *err)
+{
+	struct activity_counting *counting = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, &ACTIVITY_OLD, err, B_TEXT(counting->of->company_id),
+		     B_INT(counting->from), B_INT(counting->of->before)) < 0 ||
+	    cursor_next(&c, err) < 0)
+		return -1;
+	counting->old = col_int(&c, 0);
+	counting->from = col_int(&c, 1);
+	return 0;
+}
+
+/* Step by step as pruning goes, so that it looks at what is old and not at all there is. */
+int64_t activity_old(struct db *db, int64_t before_ms, struct error *err)
+{
+	struct activity_pruning pruning = { .before = before_ms };
+	int64_t total = 0;
+
+	for (;;) {
+		struct activity_counting counting = { .of = &pruning };
+
+		if (db_read(db, next_company, &pruning, err) < 0)
+			return -1;
+		if (!pruning.found)
+			return total;
+		do {
+			if (db_read(db, count_some, &counting, err) < 0)
+				return -1;
+			total += counting.old;
+		} while (counting.old == PRUNE_ROWS);
 	}
 }

@@ -34,3 +34,4 @@ struct activity_query {
 json_t *activity_list(struct db *db, const struct activity_query *query, struct error *err);
 /* Forgets what is older than the time; returns how many entries, or -1. */
 int64_t activity_prune(struct db *db, int64_t before_ms, struct error *err);
+int64_t activity_old(struct db *db, int64_t before_ms, struct error *err); /* how many would go */

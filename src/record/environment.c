@@ -49,6 +49,26 @@ json_t *environment_json(const struct environment *environment)
 	return o;
 }
 
+/* The same, key by key, for a row that nobody needs but the one who asked for its text. */
+static const struct column TEXT_COLUMNS[] = {
+	{ "id", COLUMN_TEXT },
+	{ "companyId", COLUMN_TEXT },
+	{ "name", COLUMN_TEXT },
+	{ "description", COLUMN_TEXT },
+	{ "driver", COLUMN_TEXT },
+	{ "status", COLUMN_TEXT },
+	{ "config", COLUMN_JSON },
+	{ "metadata", COLUMN_JSON },
+	{ "createdAt", COLUMN_TIME },
+	{ "updatedAt", COLUMN_TIME },
+	{ 0 },
+};
+
+char *environment_text(struct db *db, const char *id, struct error *err)
+{
+	return row_text(db, "Environment", TEXT_COLUMNS, &ENVIRONMENT_GET, err, B_TEXT(id));
+}
+
 void environment_copy(struct environment *to, const struct environment *from)
 {
 	*to = *from;

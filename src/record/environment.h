@@ -26,6 +26,8 @@ int64_t environment_max_leases(const struct environment *environment);
 /* Reading a row whose enum column holds an unknown word is ERR_DB: `unexpected <field> value:
  * <value>`. */
 int environment_get(struct db *db, const char *id, struct environment *out, struct error *err);
+/* What environment_json of it gives as text, without making it. NULL on error. */
+char *environment_text(struct db *db, const char *id, struct error *err);
 int environment_get_tx(struct tx *tx, const char *id, struct environment *out, struct error *err);
 /* By name within a company; two of that name are ERR_CONFLICT saying to use the id. */
 int environment_find(struct db *db, const char *company_id, const char *name_or_id,

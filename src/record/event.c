@@ -4,8 +4,6 @@
 #include "base/text.h"
 #include "record/row.h"
 
-#define PRUNE_ROWS 500
-
 /* Whoever takes a number holds the counter's row until it commits. */
 SQL(EVENT_NEXT_SEQ,
     "UPDATE counters SET value = value + 1 WHERE name = 'activity' RETURNING value");
@@ -24,15 +22,6 @@ SQL(EVENT_ACTIVITY_AFTER,
     " run_id, details FROM activity WHERE company_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
 SQL(EVENT_OF_RUN, "SELECT seq, created_at, type, payload FROM events"
 		  " WHERE run_id IS NOT NULL AND run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
-SQL(EVENT_COMPANIES, "SELECT id FROM companies WHERE id > $1 ORDER BY id LIMIT 1");
-SQL(EVENT_NTH_NEWEST, "SELECT seq FROM events WHERE company_id = $1"
-		      " ORDER BY seq DESC LIMIT 1 OFFSET CAST($2 AS BIGINT)");
-/* Events of a company are old from one end, so looking at that end is enough. */
-SQL(EVENT_PRUNE, "WITH oldest AS MATERIALIZED"
-		 " (SELECT seq FROM events WHERE company_id = $1 ORDER BY seq LIMIT 500)"
-		 " DELETE FROM events WHERE seq IN (SELECT seq FROM oldest)"
-		 " AND (created_at < $2 OR seq <= $3) RETURNING seq");
-
 static const char *const NAMES[] = {
 #define X(name, wire) [name] = wire,
 	EVENT_TYPES(X)
@@ -298,79 +287,4 @@ json_t *events_of_run(struct db *db, const char *run_id, int64_t after, int64_t 
 	}
 	stretch_clear(&reading.events);
 	return list;
-}
-
-/* ---- pruning ---- */
-
-struct event_pruning {
-	char company_id[ID_SIZE];
-	int64_t before_ms, keep, cutoff, removed;
-	bool found;
-};
-
-static int next_company(struct tx *tx, void *arg, struct error *err)
-{
-	struct event_pruning *pruning = arg;
-	_cleanup_cursor_ struct cursor c = { 0 };
-
-	if (tx_query(tx, &c, &EVENT_COMPANIES, err, B_TEXT(pruning->company_id)) < 0)
-		return -1;
-
-	int r = cursor_next(&c, err);
-
-	pruning->found = r > 0;
-	if (r > 0)
-		id_copy(pruning->company_id, col_text(&c, 0));
-	return r < 0 ? -1 : 0;
-}
-
-static int find_cutoff(struct tx *tx, void *arg, struct error *err)
-{
-	struct event_pruning *pruning = arg;
-
-	return number_tx(tx, &EVENT_NTH_NEWEST,
-			 B_ARRAY_(B_TEXT(pruning->company_id), B_INT(pruning->keep)), 0,
-			 &pruning->cutoff, err);
-}
-
-static int prune_some(struct tx *tx, void *arg, struct error *err)
-{
-	struct event_pruning *pruning = arg;
-	_cleanup_cursor_ struct cursor c = { 0 };
-	int64_t highest = 0;
-	int r;
-
-	pruning->removed = 0;
-	if (tx_query(tx, &c, &EVENT_PRUNE, err, B_TEXT(pruning->company_id),
-		     B_INT(pruning->before_ms), B_INT(pruning->cutoff)) < 0)
-		return -1;
-	while ((r = cursor_next(&c, err)) > 0) {
-		pruning->removed++;
-		highest = MAX_OF(highest, col_int(&c, 0));
-	}
-	cursor_close(&c);
-	if (r < 0 || highest == 0)
-		return r;
-	return event_raise_floor_tx(tx, pruning->company_id, highest, err);
-}
-
-int64_t events_prune(struct db *db, int64_t before_ms, int64_t keep, struct error *err)
-{
-	struct event_pruning pruning = { .before_ms = before_ms, .keep = keep };
-	int64_t total = 0;
-
-	for (;;) {
-		if (db_read(db, next_company, &pruning, err) < 0)
-			return -1;
-		if (!pruning.found)
-			return total;
-		if (db_read(db, find_cutoff, &pruning, err) < 0)
-			return -1;
-		/* In small steps: other writers wait behind each of them. */
-		do {
-			if (DB_WRITE(db, "event.prune", prune_some, &pruning, err) < 0)
-				return -1;
-			total += pruning.removed;
-		} while (pruning.removed == PRUNE_ROWS);
-	}
 }

@@ -67,8 +67,13 @@ json_t *events_of_run(struct db *db, const char *run_id, int64_t after, int64_t 
 
 /*
  * Forgets events (not the activity, which activity_prune does) older than the time, and of each
- * company all but the newest `keep`. Returns how many, or -1.
+ * company all but the newest `keep`. Returns how many, or -1. The tallies are what one pruning
+ * remembers for the next, for as long as the program runs.
  */
-int64_t events_prune(struct db *db, int64_t before_ms, int64_t keep, struct error *err);
+struct event_tallies;
+struct event_tallies *event_tallies_new(void);
+void event_tallies_free(struct event_tallies *tallies);
+int64_t events_prune(struct db *db, struct event_tallies *tallies, int64_t before_ms, int64_t keep,
+		     struct error *err);
 /* Says that events of the company up to this number are gone; for those who prune. */
 int event_raise_floor_tx(struct tx *tx, const char *company_id, int64_t seq, struct error *err);

@@ -56,6 +56,70 @@ int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 	return 0;
 }
 
+struct text_query {
+	const char *label;
+	const struct column *columns;
+	const struct sql *sql;
+	const struct bind *binds;
+	struct buf out;
+};
+
+static void write_column(struct buf *out, struct cursor *cursor, int i, enum column_type type)
+{
+	const char *text = type == COLUMN_TIME ? NULL : col_text(cursor, i);
+	int64_t ms = type == COLUMN_TIME ? col_int(cursor, i) : 0;
+	char iso[TIME_ISO_SIZE];
+
+	if (ms > 0) {
+		time_iso(ms, iso);
+		text = iso;
+	}
+	if (!text)
+		buf_puts(out, "null");
+	else if (type == COLUMN_JSON)
+		buf_puts(out, text);
+	else
+		json_write_str(out, text);
+}
+
+static int text_in_snapshot(struct tx *tx, void *arg, struct error *err)
+{
+	struct text_query *q = arg;
+	_cleanup_cursor_ struct cursor cursor = { 0 };
+
+	buf_reset(&q->out);
+	if (tx_query_(tx, &cursor, q->sql, q->binds, err) < 0)
+		return -1;
+
+	int r = cursor_next(&cursor, err);
+
+	if (r < 0)
+		return -1;
+	if (r == 0)
+		return error_set(err, ERR_NOT_FOUND, "%s not found", q->label);
+	for (int i = 0; q->columns[i].key; i++) {
+		buf_puts(&q->out, i ? ",\"" : "{\"");
+		buf_puts(&q->out, q->columns[i].key);
+		buf_puts(&q->out, "\":");
+		write_column(&q->out, &cursor, i, q->columns[i].type);
+	}
+	buf_putc(&q->out, '}');
+	return 0;
+}
+
+char *row_text_(struct db *db, const char *label, const struct column *columns,
+		const struct sql *sql, const struct bind *binds, struct error *err)
+{
+	struct text_query q = { .label = label, .columns = columns, .sql = sql, .binds = binds };
+
+	buf_reserve(&q.out, 512);
+
+	bool found = db_read(db, text_in_snapshot, &q, err) == 0;
+	_cleanup_free_ char *text = buf_steal(&q.out);
+
+	return found ? steal(text) : NULL;
+}
+
 static int list_in_snapshot(struct tx *tx, void *arg, struct error *err)
 {
 	struct row_query *q = arg;

@@ -41,6 +41,18 @@ int row_get_tx_(struct tx *tx, const struct row_kind *kind, const struct sql *sq
 	row_get_((db), (kind), (sql), B_ARRAY_(__VA_ARGS__), (out), (err))
 int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 	     const struct bind *binds, void *out, struct error *err);
+/*
+ * The first row of a query as the text of an object, without a tree of values in between: a column
+ * per key, in their order. JSON columns stand as they were stored. NULL on error; ERR_NOT_FOUND.
+ */
+struct column {
+	const char *key; /* NULL ends the table */
+	enum column_type { COLUMN_TEXT, COLUMN_JSON, COLUMN_TIME } type;
+};
+#define row_text(db, label, columns, sql, err, ...)                                                \
+	row_text_((db), (label), (columns), (sql), B_ARRAY_(__VA_ARGS__), (err))
+char *row_text_(struct db *db, const char *label, const struct column *columns,
+		const struct sql *sql, const struct bind *binds, struct error *err);
 /* Every row as JSON, in an array; the statement bounds how many. NULL on error. */
 #define row_list(db, kind, sql, err, ...)                                                          \
 	row_list_((db), (kind), (sql), B_ARRAY_(__VA_ARGS__), (err))

@@ -154,8 +154,10 @@ static void grace_due(struct timer *timer)
 		loop_arm(&exec->relay->loop, timer, FORCE_CLOSE_MS);
 		return;
 	}
-	/* A full ring is no reason to lose bytes: only what nobody can drain is cut off. */
-	if (exec->stalled) {
+	/* A full ring is no reason to lose bytes, nor one that was full a moment ago: only what
+	 * nobody can drain is cut off. */
+	if (exec->stalled || exec->was_stalled) {
+		exec->was_stalled = false;
 		loop_arm(&exec->relay->loop, timer, FORCE_CLOSE_MS);
 		return;
 	}

@@ -40,7 +40,9 @@ struct exec {
 	struct buf held; /* read from the process, refused by the disk */
 	enum wire_channel held_channel;
 	struct timer held_timer;
+	bool disk_told; /* the log has it, once */
 	bool stalled;
+	bool was_stalled; /* since somebody last looked */
 
 	int stdin_fd; /* -1: closed or never there */
 	struct watch stdin_watch;

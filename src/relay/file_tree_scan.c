@@ -180,7 +180,7 @@ int tree_hash_work(struct tree_job *job)
 	const char *root = job->request->tree_hash.root;
 	_cleanup_tree_dir_ struct tree_dir dir = { .root = tree_root_open(job->relay, root),
 						   .fd = -1 };
-	_cleanup_free_ uint8_t *chunk = xmalloc(HASH_CHUNK);
+	_cleanup_free_ uint8_t *chunk = xmalloc_pages(HASH_CHUNK);
 	_cleanup_tree_out_ struct tree_out out = { .fd = job->out_fd };
 	_cleanup_error_ struct error err = { 0 };
 	char path[TREE_PATH_MAX + 1];

@@ -150,8 +150,11 @@ int tree_in_next(struct tree_in *in, struct record *record, struct error *err)
 			in->begin += RECORD_HEADER_SIZE;
 			break;
 		}
-		if (r > 0)
+		if (r > 0) {
 			in->begin += used;
+			in->lean = in->pours && record->kind == RECORD_CONTENT &&
+				   record->length >= POUR_MIN;
+		}
 		if (r != 0)
 			return r;
 		if (fill(in) == 0)

@@ -47,7 +47,7 @@ struct tree_in {
 	size_t begin, end;
 	uint32_t content_left; /* of a CONTENT that is handed out as it comes */
 	bool pours;            /* the taker pours: long content is left where it is */
-	bool lean;             /* it was poured, and more is likely: only a header is read next */
+	bool lean;             /* more of it is likely: only a header is read next */
 };
 void tree_in_init(struct tree_in *in, int fd, struct tree_out *out);
 void tree_in_free(struct tree_in *in);

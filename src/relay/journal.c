@@ -67,7 +67,7 @@ static void append_exit(struct buf *out, const struct exec *exec)
 	wire_encode(out, 0, WIRE_EXEC_STATE, &state, NULL);
 	if (exec->ring.begin == exec->ring.end)
 		return;
-	if (exec->ring.fd >= 0)
+	if (exec->ring.fd >= 0 && !exec->ring.memory)
 		append_ring(out, exec);
 	else
 		append_output(out, exec);

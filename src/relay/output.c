@@ -30,6 +30,7 @@ static void tell_stalled(struct exec *exec, bool stalled)
 	if (exec->stalled == stalled)
 		return;
 	exec->stalled = stalled;
+	exec->was_stalled |= stalled;
 	if (!s || !exec->stream)
 		return;
 	session_send(s, exec->stream, WIRE_EXEC_STALLED,
@@ -104,7 +105,9 @@ static void outlet_ready(struct watch *watch, uint32_t events)
 		return;
 	}
 	if (ring_append(&exec->ring, o->channel, data, (size_t)n, &err) < 0) {
-		log_warn("exec %s: %s", exec->id_text, err.message);
+		if (!exec->disk_told)
+			log_warn("exec %s: its output waits: %s", exec->id_text, err.message);
+		exec->disk_told = true;
 		hold(exec, o->channel, data, (size_t)n);
 		return;
 	}
@@ -165,6 +168,9 @@ void output_acknowledge(struct exec *exec, uint64_t offset)
 {
 	exec->acked = MAX_OF(exec->acked, offset);
 	ring_release(&exec->ring, offset);
+	/* What the disk does not take can be kept in memory now. */
+	if (exec->held.len > 0 && exec->ring.begin == exec->ring.end)
+		loop_arm(&exec->relay->loop, &exec->held_timer, 0);
 	output_resume(exec);
 }
 

@@ -48,6 +48,16 @@ struct journal {
 	uint64_t kept; /* size when it was last written anew */
 };
 
+/* See pause.c. */
+struct pause {
+	bool paused;
+	uint32_t stream; /* of who waits to hear that nothing runs any more; 0: nobody */
+	uint64_t epoch;  /* of its session */
+	int64_t until;   /* then it is told all the same */
+	int step_ms;
+	struct timer check;
+};
+
 struct relay {
 	struct loop loop;
 	struct config config;
@@ -70,6 +80,7 @@ struct relay {
 	struct launch_oom oom; /* opened with launch_stack */
 	uint8_t *scratch;      /* RELAY_SCRATCH bytes while execs run, else NULL */
 	struct journal journal;
+	struct pause pause;
 	bool ending;
 	const char *end_why;
 	int64_t end_until;

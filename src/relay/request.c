@@ -77,6 +77,11 @@ static void serve_exec_start(struct session *s, const struct wire_message *m)
 		session_refuse(s, m->stream, WERR_ENDING, 0, "the place is ending");
 		return;
 	}
+	if (relay->pause.paused) {
+		session_refuse(s, m->stream, WERR_PAUSED, 0,
+			       "the lease is paused: resume it first");
+		return;
+	}
 	if (relay->exec_count >= relay->config.max_execs) {
 		session_refuse(s, m->stream, WERR_TOO_MANY, 0, "%u execs are known already",
 			       (unsigned)relay->exec_count);
@@ -256,6 +261,7 @@ static const struct request {
 	{ WIRE_CREDIT, ON_STREAM, serve_credit },
 	{ WIRE_RESET, ON_STREAM, serve_reset },
 	{ WIRE_PLACE_END, OPENS, serve_place_end },
+	{ WIRE_PLACE_PAUSE, OPENS, pause_serve },
 	{ WIRE_EXEC_START, OPENS, serve_exec_start },
 	{ WIRE_EXEC_ATTACH, OPENS, serve_exec_attach },
 	{ WIRE_EXEC_ACK, ON_STREAM, serve_exec_ack },

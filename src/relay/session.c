@@ -198,7 +198,7 @@ static void session_open(struct session *s)
 	s->step = SESSION_OPEN;
 	s->conn.max_payload = WIRE_PAYLOAD_MAX;
 	s->heard_ms = relay->heard_ms = loop_now();
-	loop_arm(&relay->loop, &s->timer, WIRE_PING_MS);
+	loop_arm(&relay->loop, &s->timer, WIRE_RELAY_PING_MS);
 	boot_id(boot);
 	welcome.boot_id = boot;
 	session_send(s, 0, WIRE_WELCOME, &welcome);
@@ -207,7 +207,8 @@ static void session_open(struct session *s)
 static uint64_t features(const struct relay *relay)
 {
 	return WIRE_FEATURE_EXEC | WIRE_FEATURE_PTY | WIRE_FEATURE_FILES | WIRE_FEATURE_TREES |
-	       relay->tree->feature | (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
+	       relay->tree->feature | (relay->tree->freeze ? WIRE_FEATURE_PAUSE : 0) |
+	       (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
 }
 
 static void take_hello(struct session *s, const struct frame *frame)
@@ -293,18 +294,18 @@ static void timer_due(struct timer *timer)
 		session_reject(s, WERR_AUTH, "no hello in time");
 		return;
 	}
-	if (silent >= WIRE_SILENCE_MS) {
+	if (s->pinged && silent >= WIRE_RELAY_PING_MS + WIRE_ANSWER_MS) {
 		session_reject(s, WERR_PROTOCOL, "nothing was heard for %lld ms",
 			       (long long)silent);
 		return;
 	}
-	if (silent >= WIRE_PING_MS && !s->pinged) {
+	if (silent >= WIRE_RELAY_PING_MS && !s->pinged) {
 		session_send(s, 0, WIRE_PING, &(struct wire_ping){ .token = (uint64_t)loop_now() });
 		session_flush(s);
 		s->pinged = true;
 	}
 	loop_arm(&s->relay->loop, timer,
-		 s->pinged ? WIRE_SILENCE_MS - silent : MAX_OF(WIRE_PING_MS - silent, 1));
+		 MAX_OF(WIRE_RELAY_PING_MS + (s->pinged ? WIRE_ANSWER_MS : 0) - silent, 1));
 }
 
 static void session_new(struct relay *relay, int fd)

@@ -57,6 +57,9 @@ void session_linger(struct session *s);
 void session_pump(struct session *s);
 void session_close_all(struct relay *relay);
 
+/* pause.c: freezes or thaws every exec. */
+void pause_serve(struct session *s, const struct wire_message *m);
+
 /* request.c: one decoded message of an open session. */
 void request_serve(struct session *s, const struct wire_message *m);
 void request_data(struct session *s, const struct frame *frame);

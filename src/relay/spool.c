@@ -131,29 +131,49 @@ static int spill(struct ring *ring, struct error *err)
 {
 	if (ring->fd < 0 && file_open(ring, err) < 0)
 		return -1;
-	if (ring->memory && file_store(ring, 0, ring->memory, (size_t)ring->end, err) < 0)
+	if (ring->memory && file_store(ring, ring->memory_from, ring->memory,
+				       (size_t)(ring->end - ring->memory_from), err) < 0)
 		return -1;
 	free(ring->memory);
 	ring->memory = NULL;
 	return 0;
 }
 
+static void memory_store(struct ring *ring, const void *data, size_t len)
+{
+	if (!ring->memory)
+		ring->memory = xmalloc(MEMORY_STAGE);
+	memcpy(ring->memory + ring->end, data, len);
+}
+
+static int disk_store(struct ring *ring, const void *data, size_t len, struct error *err)
+{
+	if ((ring->fd < 0 || ring->memory) && spill(ring, err) < 0)
+		return -1;
+	return file_store(ring, ring->end, data, len, err);
+}
+
+/* The ring is empty: this portion is all that there is to keep. */
+static void memory_restart(struct ring *ring, const void *data, size_t len)
+{
+	free(ring->memory);
+	ring->memory = xmalloc(len);
+	ring->memory_from = ring->end;
+	memcpy(ring->memory, data, len);
+}
+
 int ring_append(struct ring *ring, enum wire_channel channel, const void *data, size_t len,
 		struct error *err)
 {
-	bool in_memory = ring->fd < 0 && ring->end + len <= MEMORY_STAGE;
-
 	if (len == 0)
 		return 0;
-	if (in_memory) {
-		if (!ring->memory)
-			ring->memory = xmalloc(MEMORY_STAGE);
-		memcpy(ring->memory + ring->end, data, len);
-	} else {
-		if ((ring->fd < 0 || ring->memory) && spill(ring, err) < 0)
+	if (ring->fd < 0 && ring->memory_from == 0 && ring->end + len <= MEMORY_STAGE) {
+		memory_store(ring, data, len);
+	} else if (disk_store(ring, data, len, err) < 0) {
+		if (ring->begin < ring->end)
 			return -1;
-		if (file_store(ring, ring->end, data, len, err) < 0)
-			return -1;
+		error_clear(err);
+		memory_restart(ring, data, len);
 	}
 	if (ring->drop_oldest && ring->end + len - ring->begin > ring->size)
 		ring_release(ring, ring->end + len - ring->size);
@@ -197,7 +217,7 @@ ssize_t ring_read(const struct ring *ring, uint64_t offset, void *out, size_t ma
 	*channel_offset = segment->channel_offset + inside;
 	len = (size_t)MIN_OF((uint64_t)max, segment->len - inside);
 	if (ring->memory) {
-		memcpy(out, ring->memory + offset, len);
+		memcpy(out, ring->memory + (offset - ring->memory_from), len);
 		return (ssize_t)len;
 	}
 	pos = offset % ring->size;

@@ -2,10 +2,11 @@
  * The ring: an exec's output between the process and the server's acknowledgement. Bytes have a
  * total offset in arrival order and an offset within their channel. The first kilobytes stay in
  * memory, since most commands say little; after that a file in the spool directory holds them, and
- * memory holds only which stretch belongs to which channel. What is left of it when the exec ends
- * goes into the journal (memory) or is described there (the file), so that it can be had when the
- * relay is dead. Nothing is synced: the page cache survives the death of server and relay, and a
- * machine that loses power has lost the processes too.
+ * memory holds only which stretch belongs to which channel. A disk that refuses is done without
+ * once everything before is acknowledged: one portion at a time is then in memory. What is left of
+ * it when the exec ends goes into the journal (memory) or is described there (the file), so that it
+ * can be had when the relay is dead. Nothing is synced: the page cache survives the death of server
+ * and relay, and a machine that loses power has lost the processes too.
  */
 #pragma once
 
@@ -34,7 +35,8 @@ struct ring {
 	uint64_t channel_end[WIRE_CHANNELS];
 	struct segment *segments; /* circular */
 	uint32_t seg_first, seg_count, seg_cap;
-	uint8_t *memory;
+	uint8_t *memory;      /* all that is kept, unless the file has it */
+	uint64_t memory_from; /* offset of its first byte */
 	int spool_fd;
 	int fd;
 	char name[RING_NAME_SIZE]; /* of the file, which is there when fd is */

@@ -43,6 +43,11 @@ struct tree_kind {
 	/* Kills what is left; exec_tree_emptied is called when nothing is, maybe at once. */
 	void (*finish)(struct exec *);
 	void (*release)(struct exec *);
+	/* Nothing of it runs, or it goes on; kills reach it all the same. 0 or -errno. NULL: this
+	 * kind cannot. */
+	int (*freeze)(struct exec *, bool frozen);
+	/* True when nothing of it runs since `freeze`. */
+	bool (*is_frozen)(struct exec *);
 	/* True if the memory controller killed something of it. */
 	bool (*ran_out_of_memory)(struct exec *);
 	/* A child of the relay ended. False: not one of this kind's. */

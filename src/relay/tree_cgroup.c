@@ -24,6 +24,7 @@ struct slot {
 	int dir_fd;
 	int events_fd;
 	int64_t killed_at;
+	bool frozen; /* was told to */
 };
 
 struct pool {
@@ -73,7 +74,8 @@ static struct slot *slot_new(struct pool *pool, struct error *err)
 	return slot;
 }
 
-static bool slot_is_empty(const struct slot *slot)
+/* What cannot be read is as if the line were there. */
+static bool slot_says(const struct slot *slot, const char *line)
 {
 	char text[128];
 	ssize_t n = pread(slot->events_fd, text, sizeof(text) - 1, 0);
@@ -81,7 +83,12 @@ static bool slot_is_empty(const struct slot *slot)
 	if (n <= 0)
 		return true;
 	text[n] = 0;
-	return strstr(text, "populated 0") != NULL;
+	return strstr(text, line) != NULL;
+}
+
+static bool slot_is_empty(const struct slot *slot)
+{
+	return slot_says(slot, "populated 0");
 }
 
 static int init(struct relay *relay, struct error *err)
@@ -149,6 +156,30 @@ static void kill_all(struct exec *exec)
 		close(fd);
 	if (slot->killed_at == 0)
 		slot->killed_at = loop_now();
+}
+
+static int freeze(struct exec *exec, bool frozen)
+{
+	struct slot *slot = exec->tree.slot;
+	int fd, r = 0;
+
+	if (!slot || slot->frozen == frozen)
+		return 0;
+	fd = openat(slot->dir_fd, "cgroup.freeze", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, frozen ? "1" : "0", 1) != 1)
+		r = -errno;
+	else
+		slot->frozen = frozen;
+	if (fd >= 0)
+		close(fd);
+	return r;
+}
+
+static bool is_frozen(struct exec *exec)
+{
+	const struct slot *slot = exec->tree.slot;
+
+	return !slot || slot_says(slot, "frozen 1") || slot_is_empty(slot);
 }
 
 static int signal_tree(const struct slot *slot, int signal)
@@ -250,9 +281,10 @@ static void release(struct exec *exec)
 		return;
 	/*
 	 * A cgroup that was killed once is not used again: kernels since 6.14 compare its kill
-	 * count with the one of the parent's cgroup at clone time, and kill the newborn.
+	 * count with the one of the parent's cgroup at clone time, and kill the newborn. One that
+	 * is frozen would keep a newborn from becoming the program, and the relay waits for that.
 	 */
-	if (pool->count >= POOL_MAX || slot->killed_at != 0 || !exec->tree_empty) {
+	if (pool->count >= POOL_MAX || slot->killed_at != 0 || slot->frozen || !exec->tree_empty) {
 		slot_destroy(slot);
 		return;
 	}
@@ -299,6 +331,8 @@ const struct tree_kind tree_cgroup = {
 	.await = await_empty,
 	.finish = finish,
 	.release = release,
+	.freeze = freeze,
+	.is_frozen = is_frozen,
 	.ran_out_of_memory = ran_out_of_memory,
 	.reaped = reaped,
 };

@@ -353,9 +353,14 @@ static int begin_root(struct builder *x, struct error *err)
 
 	if (x->b->spec->root_fd >= 0) {
 		/* Its files come after it in the order, and its layer needs them. */
-		_cleanup_close_ int lower = take(&x->taker);
+		_cleanup_close_ int lower = take(&x->taker), upper = -1;
 
 		if (make_files(x, err) < 0)
+			return -1;
+		upper = step(x->files, "over-root");
+		if (upper < 0)
+			return error_errno(err, errno, "preparing a layer over the root");
+		if (root_user_add(x->b, lower, upper, err) < 0)
 			return -1;
 		x->root = make_layer(x, steal_fd(&lower), "root", err);
 		if (x->root < 0)

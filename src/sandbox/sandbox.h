@@ -181,6 +181,10 @@ int trees_open(const struct sandbox_birth *birth, int userns_fd, struct tree_set
 int mounts_build(const struct sandbox_birth *birth, struct tree_set *trees, uint64_t *walls,
 		 struct error *err);
 
+/* root_user.c: in the child; `upper` gets what `lower`, an unpacked root, does not say of the user.
+ */
+int root_user_add(const struct sandbox_birth *birth, int lower, int upper, struct error *err);
+
 /* owner.c: user namespaces through which files of the host seem to be the payload's. */
 int owner_userns(uid_t owner, gid_t group, uid_t payload, struct error *err);
 /*

@@ -1,5 +1,6 @@
 /*
- * Putting back a copy that db_backup made of an embedded database.
+ * Copies that db_backup made of an embedded database: putting one back, and what is left of those
+ * that were never finished.
  */
 #pragma once
 
@@ -23,3 +24,9 @@ int db_restore_prepare(const char *backup_path, const char *to_path, struct rest
 int db_restore_commit(const char *to_path, struct error *err);
 /* The name of the copy until then: to_path with this behind it. */
 #define DB_RESTORING ".restoring"
+
+/*
+ * Removes from the directory what killed backups have left half-made and nobody has written to for
+ * that long. Only files of our own name and user. Trouble is logged and costs nothing but the room.
+ */
+size_t db_backup_sweep(const char *path, int64_t idle_s);

@@ -61,6 +61,11 @@ static int create_private(const char *path, struct error *err)
 
 static int sqlite_open_db(struct db **db, const struct db_options *options, struct error *err)
 {
+	/*
+	 * Its account of memory is one lock for all connections, taken at every allocation, and
+	 * nobody reads it. Refused once a database is open in this process, which is as well.
+	 */
+	sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 	if (create_private(options->path, err) < 0)
 		return -1;
 

@@ -38,9 +38,12 @@
  * WIRE_CREDIT_MAX on a stream. Messages need no credit: each is the bounded answer to a request,
  * and a relay stops reading requests while its answers are not taken.
  *
- * PING. Either side sends PING on stream 0 when it heard nothing for WIRE_PING_MS; the other
- * answers PONG at once. Nothing heard for WIRE_SILENCE_MS: the connection is dead and is closed.
- * Any frame of an authenticated server refreshes the place's absence deadline.
+ * PING. The server sends PING on stream 0 when it heard nothing for WIRE_PING_MS while streams are
+ * open, for WIRE_IDLE_MS while none is, and sooner where the place's absence TTL needs it; the
+ * relay only when it heard nothing for WIRE_RELAY_PING_MS, which a server that is there never lets
+ * happen. The other side answers PONG at once. Nothing heard for WIRE_ANSWER_MS after a PING: the
+ * connection is dead and is closed. Any frame of an authenticated server refreshes the place's
+ * absence deadline.
  *
  * HELLO. See wire/hello.h. HELLO, CHALLENGE, PROOF, WELCOME on stream 0, within WIRE_HELLO_MS,
  * frames of at most WIRE_HELLO_PAYLOAD bytes. The relay refuses an epoch lower than the highest one
@@ -59,6 +62,11 @@
  * theirs however the main process then ended. Repeating EXEC_KILL changes nothing, since it is said
  * again after every lost connection; at_once=1 cuts the grace short. EXEC_KILL_ALL and PLACE_END
  * leave none. A relay that does not know these fields kills at once.
+ *
+ * PAUSING. PLACE_PAUSE paused=1 freezes every exec: nothing of its tree runs until paused=0. New
+ * ones are refused (paused); files, attaching, and output that was printed go on. Deadlines go on
+ * too, and SIGKILL ends what is frozen; other signals are heard after the pause, so whatever ends
+ * an exec in order waits for its grace. Only to relays with WIRE_FEATURE_PAUSE: the others close.
  *
  * OUTPUT AND RESUME. Total offsets count payload bytes of all channels in arrival order. The server
  * acknowledges (EXEC_ACK) what it has stored: everything below is freed. A full ring stops reading
@@ -90,7 +98,9 @@
 #define WIRE_CREDIT_MAX (16u << 20)
 #define WIRE_OUTPUT_OVERHEAD 16
 #define WIRE_PING_MS 30000
-#define WIRE_SILENCE_MS 90000
+#define WIRE_IDLE_MS 300000
+#define WIRE_RELAY_PING_MS 360000
+#define WIRE_ANSWER_MS 60000
 #define WIRE_HELLO_MS 5000
 #define WIRE_HELLO_PAYLOAD 1024u
 #define WIRE_GRACE_MS 500
@@ -107,6 +117,7 @@
 #define WIRE_FEATURE_TREE_SHIM (1u << 4)   /* tree kill by subreaper: see relay/tree.h */
 #define WIRE_FEATURE_USERS (1u << 5)       /* may run an exec as another user */
 #define WIRE_FEATURE_TREES (1u << 6)       /* TREE_SCAN, TREE_HASH, TREE_PUT, TREE_GET */
+#define WIRE_FEATURE_PAUSE (1u << 7)       /* PLACE_PAUSE: execs can be frozen */
 
 enum wire_channel { WIRE_STDOUT, WIRE_STDERR, WIRE_PTY, WIRE_CHANNELS };
 enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
@@ -184,7 +195,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	X(WERR_NO_PLACE, "no_such_place", ERR_NOT_FOUND)                                           \
 	X(WERR_PLACE_EXISTS, "place_exists", ERR_CONFLICT)                                         \
 	X(WERR_UNSUPPORTED, "unsupported", ERR_UNPROCESSABLE)                                      \
-	X(WERR_TOO_LARGE, "too_large", ERR_TOO_LARGE)
+	X(WERR_TOO_LARGE, "too_large", ERR_TOO_LARGE)                                              \
+	X(WERR_PAUSED, "paused", ERR_LEASE_PAUSED)
 
 /*
  * Fields: F(id, kind, name, need, bound). Kinds: U32, U64; STR, BYTES (bound: most bytes); STRV
@@ -225,6 +237,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(5, U64, ring_max, OPT, ANY64) \
 					F(6, STR, boot_id, OPT, 64)
 #define WIRE_FIELDS_place_end(F)	F(1, U32, reason, REQ, 6)
+#define WIRE_FIELDS_place_pause(F)	F(1, U32, paused, REQ, 1)
 
 #define WIRE_FIELDS_exec_start(F)	F(1, ID16, exec_id, REQ, 16) \
 					F(2, STRV, argv, REQ, 8192) \
@@ -470,6 +483,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(PROOF, proof, 0x1a)			/* S: WELCOME */ \
 	M(WELCOME, welcome, 0x1b)		/* R */ \
 	M(PLACE_END, place_end, 0x1c)		/* S: DONE, then the relay kills all and exits */ \
+	M(PLACE_PAUSE, place_pause, 0x1d)	/* S: DONE when no exec runs any more, or all do again */ \
 	M(EXEC_START, exec_start, 0x20)		/* S: EXEC_STARTED, then OUTPUT .. EXEC_EXIT */ \
 	M(EXEC_STARTED, exec_started, 0x21)	/* R */ \
 	M(EXEC_ATTACH, exec_attach, 0x22)	/* S: EXEC_STARTED existing=1, then as EXEC_START */ \

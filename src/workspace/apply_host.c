@@ -119,7 +119,7 @@ int host_look(int root_fd, const char *path, struct host_view *out)
 
 static bool hash_fd(int fd, uint8_t sha256[TREE_HASH_SIZE], uint64_t *size)
 {
-	_cleanup_free_ uint8_t *chunk = xmalloc(READ_CHUNK);
+	_cleanup_free_ uint8_t *chunk = xmalloc_pages(READ_CHUNK);
 	struct sha256 hash;
 	ssize_t n;
 

@@ -358,7 +358,7 @@ static int copy_sparse(struct copy *c, struct error *err)
 static int copy_blob(int run_fd, int to, const struct tree_entry *entry, struct error *err)
 {
 	_cleanup_close_ int from = blob_open(run_fd, entry->sha256, err);
-	_cleanup_free_ uint8_t *chunk = xmalloc(COPY_CHUNK);
+	_cleanup_free_ uint8_t *chunk = xmalloc_pages(COPY_CHUNK);
 	struct copy c = { .from = from, .to = to, .size = entry->size, .chunk = chunk };
 	uint8_t sha256[TREE_HASH_SIZE];
 	struct stat st;

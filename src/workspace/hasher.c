@@ -42,7 +42,7 @@ struct hasher {
 
 int hash_file(int fd, int cancel_fd, struct tree_entry *entry, struct error *err)
 {
-	_cleanup_free_ uint8_t *chunk = xmalloc(READ_SIZE);
+	_cleanup_free_ uint8_t *chunk = xmalloc_pages(READ_SIZE);
 	struct tree_entry before = *entry, after = *entry;
 	struct sha256 sum;
 	struct stat st;

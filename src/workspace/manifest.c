@@ -201,7 +201,7 @@ static uint64_t number_at(const uint8_t *p)
 /* By reading, not through the map: pages of a map count as the server's own memory. */
 static bool checksum_holds(int fd, size_t size)
 {
-	_cleanup_free_ uint8_t *chunk = xmalloc(FLUSH_SIZE);
+	_cleanup_free_ uint8_t *chunk = xmalloc_pages(FLUSH_SIZE);
 	uint8_t got[SHA256_SIZE], want[SHA256_SIZE];
 	size_t at = 0, body = size - SHA256_SIZE;
 	struct sha256 sum;

@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/fd.h"
 
 int results_open(struct results *results, const char *path, struct error *err)
@@ -26,11 +28,19 @@ static int run_missing(const char *run_id, struct error *err)
 	return error_set(err, ERR_NOT_FOUND, "run %s has no files kept here", run_id);
 }
 
-/* mkdir, and both names durable. */
+/* mkdir, and its name durable. One that has a state had that before the state was written. */
 static int make_run_dir(int root_fd, const char *run_id, struct error *err)
 {
-	if (mkdirat(root_fd, run_id, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "make the directory of run %s's files", run_id);
+	char state[ID_SIZE + sizeof(RESULTS_STATE)];
+
+	snprintf(state, sizeof(state), "%s/" RESULTS_STATE, run_id);
+	if (mkdirat(root_fd, run_id, 0700) < 0) {
+		if (errno != EEXIST)
+			return error_errno(err, errno, "make the directory of run %s's files",
+					   run_id);
+		if (faccessat(root_fd, state, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			return 0;
+	}
 	return dir_sync(root_fd, err);
 }
 

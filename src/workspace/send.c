@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "workspace/stage_parts.h"
 
+/* One record, which goes into one frame. */
 #define CHUNK ((size_t)262144)
 #define TRIES 3
 /* From here on a thread pays. */
@@ -18,14 +19,15 @@
 static int send_bytes(struct stage *s, struct tree_writer *put, int fd, struct tree_entry *entry,
 		      struct error *err)
 {
-	bool is_long = entry->size >= LONG_FILE;
-	/* Two in turns, where one is hashed while the other is filled. */
-	_cleanup_free_ uint8_t *chunks =
-		xmalloc(is_long ? 2 * CHUNK : MIN_OF(entry->size, CHUNK) + 1);
-	_cleanup_side_hash_ struct side_hash *aside = is_long ? side_hash_start() : NULL;
-	uint8_t *chunk = chunks;
+	_cleanup_side_hash_ struct side_hash *aside =
+		entry->size >= LONG_FILE ? side_hash_start() : NULL;
+	uint8_t *chunk;
 	struct sha256 sum;
 
+	/* Two in turns, where one is hashed while the other is filled. */
+	if (!s->chunks)
+		s->chunks = xmalloc_pages(2 * CHUNK);
+	chunk = s->chunks;
 	sha256_init(&sum);
 	for (uint64_t at = 0; at < entry->size;) {
 		ssize_t n = pread(fd, chunk, MIN_OF(CHUNK, entry->size - at), (off_t)at);
@@ -43,7 +45,7 @@ static int send_bytes(struct stage *s, struct tree_writer *put, int fd, struct t
 		if (tree_writer_data(put, chunk, (size_t)n, err) < 0)
 			return -1;
 		if (aside)
-			chunk = chunk == chunks ? chunks + CHUNK : chunks;
+			chunk = chunk == s->chunks ? s->chunks + CHUNK : s->chunks;
 		at += (uint64_t)n;
 		s->now.bytes += (uint64_t)n;
 		if (stage_tick(s, err) < 0)

@@ -242,6 +242,7 @@ int workspace_stage(struct workspace_engine *engine, struct workspace_state *sta
 	    stage_tree(&s, err) == 0 && finish(&s, err) == 0)
 		rc = FAULT_HERE("workspace.stage.after", err);
 	json_decref(s.skipped);
+	free(s.chunks);
 	close_fdp(&s.root_fd);
 	close_fdp(&s.run_fd);
 	return rc;

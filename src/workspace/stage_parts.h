@@ -16,7 +16,8 @@ struct stage {
 	uint64_t files, dirs, symlinks, bytes; /* of the tree */
 	uint64_t sent, sent_bytes, removed;    /* what was done in the place */
 	struct workspace_progress now, told;
-	bool again; /* the repository moved under our hands: a second try may succeed */
+	uint8_t *chunks; /* of files that are sent; NULL: none was yet */
+	bool again;      /* the repository moved under our hands: a second try may succeed */
 };
 #define STAGE_SKIPPED_MAX 1000
 

@@ -6,9 +6,10 @@ to manage without.
 
     kill_loop.py [kill|error] [POINT|SCENE...]      default: both actions, every point
 
-The scenes are played once without a fault to learn which points each one passes; every point is
-then tried in the two shortest of its scenes and the shortest that recovers from a crash
-(BERTH_LONG=1: in all of them, and at its second hit).
+The scenes are played once without a fault to learn which points each one passes. Every point is
+then killed in the shortest of its scenes and in the shortest that recovers from a crash, and fails in
+the shortest; in the others only if it was not met there (BERTH_LONG=1: in all of them, and at its
+second hit).
 """
 
 import collections
@@ -23,7 +24,6 @@ from lib_scenes import SCENES, World
 from lib_seam import bypasses
 
 SETTLE = 30
-SCENES_PER_POINT = 2
 
 # Points that nothing outside the program can lead to. One that is reached, or one more that is not,
 # fails the loop.
@@ -93,12 +93,13 @@ class Rehearsal:
         hits, wrong = play(scene, None)
         return scene, time.monotonic() - begin, hits, wrong
 
-    def scenes_of(self, point, thorough):
-        scenes = sorted(self.passed[point], key=self.seconds.get)
-        if thorough:
-            return scenes
-        recovering = [s for s in scenes if s.recovers]
-        return [s for s in scenes if not s.recovers][:SCENES_PER_POINT] + recovering[:1]
+    def scenes_of(self, action, point):
+        """(those to try, those to try if these do not meet the point)."""
+        scenes = sorted(self.passed[point], key=lambda s: (s.recovers, self.seconds[s]))
+        first = scenes[:1]
+        if action == "kill":
+            first += [s for s in scenes[1:] if s.recovers][:1]
+        return first, [s for s in scenes if s not in first]
 
 
 def check_reach(points, rehearsal):
@@ -111,36 +112,56 @@ def check_reach(points, rehearsal):
             yield f"{point} is passed by no scene"
 
 
-def walks_of(point, rehearsal, thorough):
-    for scene in rehearsal.scenes_of(point, thorough):
-        yield scene, 1
-        if thorough and rehearsal.passed[point][scene] > 1:
-            yield scene, 2
+class Walk:
+    """A scene with a fault, and what became of it."""
+
+    def __init__(self, action, point, scene, nth=1):
+        self.action, self.point, self.scene, self.nth = action, point, scene, nth
+        self.wrong, self.hit, self.seconds = None, False, 0
+
+    def go(self):
+        begin = time.monotonic()
+        hits, self.wrong = play(self.scene, f"{self.point}@{self.nth}:{self.action}")
+        self.hit = hits.count(self.point) >= self.nth
+        self.seconds = time.monotonic() - begin
+        return self
 
 
-def walk(action, point, scene, nth):
-    begin = time.monotonic()
-    hits, wrong = play(scene, f"{point}@{nth}:{action}")
-    return wrong, hits.count(point) >= nth, time.monotonic() - begin
+def walks_of(action, point, rehearsal, thorough):
+    """(walks to go, walks to go if these miss the point)."""
+    first, others = rehearsal.scenes_of(action, point)
+    if not thorough:
+        return [Walk(action, point, s) for s in first], [Walk(action, point, s) for s in others]
+    return [Walk(action, point, s, nth) for s in first + others
+            for nth in (1, 2) if nth <= rehearsal.passed[point][s]], []
 
 
-def try_points(pool, action, points, rehearsal, thorough):
+def try_points(pool, actions, points, rehearsal, thorough):
     """Failures; a walk that misses its point (timing) is no failure as long as another does not."""
-    walks = [(point, scene, nth) for point in points
-             for scene, nth in walks_of(point, rehearsal, thorough)]
-    results = list(pool.map(lambda w: walk(action, *w), walks))
-    reached, failures = set(), []
-    for (point, scene, nth), (wrong, hit, _) in zip(walks, results):
-        if hit:
-            reached.add(point)
-        if wrong:
-            failures.append(f"{action} at {point} (hit {nth}) in {scene.name}: {wrong}")
-    failures += [f"{action} at {point}: no walk met it" for point in points
-                 if rehearsal.passed[point] and point not in reached]
-    print(f"{action}: {len(points)} points, {len(reached)} met in {len(walks)} walks,"
-          f" {len(failures)} failures", flush=True)
-    (_, _, seconds), (point, scene, _) = max(zip(results, walks), key=lambda walk: walk[0][2])
-    print(f"    the slowest came to rest after {seconds:.1f} s: {point} in {scene.name}")
+    walks, others = [], []
+    for action in actions:
+        for point in points:
+            first, more = walks_of(action, point, rehearsal, thorough)
+            walks += first
+            others += more
+    # The long ones begin, so that none of them is alone at the end.
+    walks.sort(key=lambda w: -rehearsal.seconds[w.scene])
+    list(pool.map(Walk.go, walks))
+    met = {(w.action, w.point) for w in walks if w.hit}
+    for w in others:
+        if (w.action, w.point) not in met:
+            walks.append(w.go())
+            met |= {(w.action, w.point)} if w.hit else set()
+    failures = [f"{w.action} at {w.point} (hit {w.nth}) in {w.scene.name}: {w.wrong}"
+                for w in walks if w.wrong]
+    failures += [f"{action} at {point}: no walk met it" for action in actions for point in points
+                 if rehearsal.passed[point] and (action, point) not in met]
+    for action in actions:
+        print(f"{action}: {len(points)} points, {len([a for a, _ in met if a == action])} met in"
+              f" {len([w for w in walks if w.action == action])} walks", flush=True)
+    slowest = max(walks, key=lambda w: w.seconds)
+    print(f"    the slowest came to rest after {slowest.seconds:.1f} s:"
+          f" {slowest.action} at {slowest.point} in {slowest.scene.name}")
     return failures
 
 
@@ -161,9 +182,7 @@ def main():
             failures += check_reach(points, rehearsal)
         print(f"{len(points)} points, {len(scenes)} scenes pass"
               f" {len([p for p in points if rehearsal.passed[p]])} of them", flush=True)
-        for action in actions:
-            failures += try_points(pool, action, chosen, rehearsal,
-                                   bool(os.environ.get("BERTH_LONG")))
+        failures += try_points(pool, actions, chosen, rehearsal, bool(os.environ.get("BERTH_LONG")))
         if around:
             failures += around.result()
             print(f"with all points refusing, {len(around.result())} changes got past them")

@@ -10,7 +10,6 @@ Names of points in a scene's own faults lead it into the ways back, which a soun
 """
 
 import os
-import shutil
 import subprocess
 import time
 
@@ -34,6 +33,7 @@ class World:
         self.patience = 8
         self.company = None
         self.environments = {}  # name: id
+        self.trees = 0
 
     def call(self, method, path, body=None, headers=None):
         """Scenes go on after a refusal (the fault may have made it), not after a death."""
@@ -132,9 +132,9 @@ class World:
             self.call("POST", f"/api/runs/{run}/collect", {})
 
     def tree(self, git=False):
-        """A directory to bring along, the same every time."""
-        path = self.server.data + "-tree"
-        shutil.rmtree(path, ignore_errors=True)
+        """A directory to bring along. Each time another: in the last one a run may still be at work."""
+        self.trees += 1
+        path = f"{self.server.data}-tree/{self.trees}"
         os.makedirs(os.path.join(path, "sub"))
         for file in ("kept", "changed", "gone", "runs", "sub/more"):
             write(path, file, file)

@@ -228,6 +228,7 @@ def killed_backup(house, server, fault):
     if os.path.exists(path):
         sound(path)
     again(server)
+    assert not [name for name in os.listdir(server.data) if name.endswith(".tmp")]
     house.check(server)
     status, answer = server.call("POST", "/api/backup", {"path": path + ".second"})
     assert status == 201, answer

@@ -162,7 +162,11 @@ static void a_config_that_is_the_whole_loses_what_it_does_not_name(void **state)
 	assert_string_equal(config, "{\"b\":3}");
 }
 
-static void ssh_and_plugin_environments_are_stored_and_not_used(void **state)
+#define SSH_BODY(more)                                                                             \
+	"{\"name\": \"s\", \"driver\": \"ssh\", \"config\": {\"host\": \"h\","                     \
+	" \"username\": \"u\", \"remoteWorkspacePath\": \"/w\", " more "}}"
+
+static void RO_28_ssh_and_plugin_environments_are_stored_and_not_used(void **state)
 {
 	struct api_test *t = *state;
 	static const char *const BODIES[] = {
@@ -184,6 +188,82 @@ static void ssh_and_plugin_environments_are_stored_and_not_used(void **state)
 		refused(t, 422, "unsupported_environment", NULL, CALL("POST", leases, "{}"));
 		refused(t, 422, "unsupported_environment", NULL, CALL("POST", probe));
 	}
+}
+
+/* That no row, list or entry of the activity holds the word. */
+static void stands_nowhere(struct api_test *t, const char *word)
+{
+	_cleanup_free_ char *list = xasprintf("/api/companies/%s/environments", t->company);
+	_cleanup_free_ char *activity = xasprintf("/api/companies/%s/activity", t->company);
+	_cleanup_json_ json_t *environments = get(t, list), *log = get(t, activity);
+	_cleanup_free_ char *one = json_text(environments), *two = json_text(log);
+
+	assert_null(strstr(one, word));
+	assert_null(strstr(two, word));
+}
+
+static void RO_13_a_pasted_key_is_refused_and_a_named_secret_is_stored(void **state)
+{
+	struct api_test *t = *state;
+	static const char REF[] =
+		"{\"type\":\"secret_ref\",\"secretId\":"
+		"\"019f0000-0000-7000-8000-000000000001\",\"version\":\"latest\"}";
+	_cleanup_free_ char *body = xasprintf(SSH_BODY("\"privateKeySecretRef\": %s"), REF);
+	_cleanup_buf_ struct buf out = { 0 };
+	PATH("/api/companies/%s/environments", t->company);
+
+	assert_int_equal(
+		call_raw(t,
+			 CALL("POST", path, SSH_BODY("\"privateKey\": \"  super-secret-key  \"")),
+			 &out),
+		422);
+	assert_non_null(strstr(buf_str(&out), "privateKeySecretRef"));
+	assert_null(strstr(buf_str(&out), "super-secret-key"));
+	stands_nowhere(t, "super-secret-key");
+
+	_cleanup_json_ json_t *made = post(t, 201, path, body);
+	json_t *config = json_object_at(made, "config");
+	_cleanup_free_ char *ref = json_text(json_object_get(config, "privateKeySecretRef"));
+
+	assert_string_equal(ref, REF);
+	assert_true(json_is_null(json_object_get(config, "privateKey")));
+}
+
+/* RO-17 too: what would have been a secret of its config is kept nowhere. */
+static void RO_16_RO_17_a_provider_that_nobody_has_is_refused_with_all_it_brought(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_buf_ struct buf out = { 0 };
+	PATH("/api/companies/%s/environments", t->company);
+
+	assert_int_equal(call_raw(t,
+				  CALL("POST", path,
+				       "{\"name\": \"x\", \"driver\": \"sandbox\", \"config\":"
+				       " {\"provider\": \"secure-plugin\", \"timeoutMs\": \"7\","
+				       " \"apiKey\": \" canary-value \"}}"),
+				  &out),
+			 422);
+	assert_non_null(strstr(buf_str(&out), "secure-plugin"));
+	assert_null(strstr(buf_str(&out), "canary"));
+	stands_nowhere(t, "canary");
+}
+
+static void RO_19_a_plugin_environment_is_stored_as_it_was_given(void **state)
+{
+	struct api_test *t = *state;
+	PATH("/api/companies/%s/environments", t->company);
+	_cleanup_json_ json_t *made =
+		post(t, 201, path,
+		     "{\"name\": \"p\", \"driver\": \"plugin\", \"config\": {\"pluginKey\": \"k\","
+		     " \"driverKey\": \"d\", \"driverConfig\": {\"region\": \"eu\"}}}");
+	_cleanup_free_ char *config = json_text(json_object_get(made, "config"));
+
+	assert_string_equal(config, "{\"pluginKey\":\"k\",\"driverKey\":\"d\","
+				    "\"driverConfig\":{\"region\":\"eu\"}}");
+	refused(t, 422, "unprocessable", "driverKey",
+		CALL("POST", path,
+		     "{\"name\": \"q\", \"driver\": \"plugin\", \"config\": {\"pluginKey\": "
+		     "\"k\"}}"));
 }
 
 /* Only those who manage environments make it; from then on it is everybody's who may run. */
@@ -345,7 +425,11 @@ int main(void)
 		people_test(settings_of_agents_and_values_of_variables_are_not_for_everybody),
 		api_unit_test(RO_26_an_environment_does_not_become_a_fake_sandbox),
 		api_unit_test(a_config_that_is_the_whole_loses_what_it_does_not_name),
-		api_unit_test(ssh_and_plugin_environments_are_stored_and_not_used),
+		api_unit_test(RO_28_ssh_and_plugin_environments_are_stored_and_not_used),
+		api_unit_test(RO_13_a_pasted_key_is_refused_and_a_named_secret_is_stored),
+		api_unit_test(
+			RO_16_RO_17_a_provider_that_nobody_has_is_refused_with_all_it_brought),
+		api_unit_test(RO_19_a_plugin_environment_is_stored_as_it_was_given),
 		people_test(the_sandbox_is_for_everybody_once_somebody_has_made_it),
 		api_unit_test(RO_30_a_draft_is_probed_and_nothing_of_it_is_kept),
 		api_unit_test(RO_30_a_key_that_was_typed_in_is_told_to_nobody),

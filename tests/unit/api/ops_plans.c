@@ -16,7 +16,9 @@ static const char *const ASKED[] = {
 	"EVENT_AFTER",         "EVENT_ACTIVITY_AFTER",
 	"EVENT_OF_RUN",        "EVENT_PRUNE",
 	"ACTIVITY_OF_COMPANY", "ACTIVITY_OF_ENTITY",
-	"ACTIVITY_PRUNE",
+	"ACTIVITY_PRUNE",      "ACTIVITY_OLD",
+	"EVENT_OLDEST",        "EVENT_NEWEST",
+	"EVENT_COUNT_AFTER",   "EVENT_NTH_OLDEST",
 };
 /* "p": places, in statements that call them so. */
 static const char *const LARGE[] = { "runs", "leases", "places", "p", "activity", "events" };

@@ -174,6 +174,31 @@ static void what_is_built_is_written_in_order(void **state)
 	assert_string_equal(none, "null");
 }
 
+static void what_is_written_is_what_jansson_would_write(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {
+		"null",
+		"\"\"",
+		"[]",
+		"[{}]",
+		"[0,-1,10,9223372036854775807,-9223372036854775808]",
+		"[1.5,-0.0,1e300,0.1,3.0]",
+		"[true,false,null,[[[]]]]",
+		"{\"a\\\"b\":{\"c\":[{\"d\":\"\\\\\"}]},\"\":\"/\"}",
+		"\"\\u0001\\u001f\\b\\f\\n\\r\\t\\\"\\\\\\/ \\u007f\\u00e4\\u20ac\\ud83d\\ude00\"",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		_cleanup_json_ json_t *value = parse(texts[i]);
+		_cleanup_free_ char *ours = json_text(value);
+		_cleanup_free_ char *theirs = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+
+		assert_non_null(value);
+		assert_string_equal(ours, theirs);
+	}
+}
+
 static void text_that_is_no_utf8_is_mended_not_lost(void **state)
 {
 	(void)state;
@@ -232,6 +257,7 @@ int main(void)
 		cmocka_unit_test(absent_null_and_value_are_three_things),
 		cmocka_unit_test(accessors_take_only_their_own_type),
 		cmocka_unit_test(what_is_built_is_written_in_order),
+		cmocka_unit_test(what_is_written_is_what_jansson_would_write),
 		cmocka_unit_test(text_that_is_no_utf8_is_mended_not_lost),
 		cmocka_unit_test(equal_values_have_one_canonical_text),
 		cmocka_unit_test(arrays_of_strings_become_vectors_and_back),

@@ -285,7 +285,9 @@ static void old_entries_of_every_company_are_pruned_and_young_ones_kept(void **s
 	assert_done(r, DB_WRITE(r->db, "test.tell", tell_many, r, &r->err));
 	clock_fake_advance(&r->fake, 1000);
 	assert_done(r, tell(r, "young", NULL));
+	assert_int_equal(activity_old(r->db, RECORDS_START_MS, &r->err), 0);
 	assert_int_equal(activity_prune(r->db, RECORDS_START_MS, &r->err), 0);
+	assert_int_equal(activity_old(r->db, RECORDS_START_MS + 1, &r->err), 1102);
 	assert_int_equal(activity_prune(r->db, RECORDS_START_MS + 1, &r->err), 1102);
 	assert_int_equal(records_number(r, &ACTIVITY_COUNT), 1);
 	assert_int_equal(found(r, "thing", "young"), 1);

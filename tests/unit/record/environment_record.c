@@ -33,6 +33,29 @@ static void ES_3_ensuring_local_twice_gives_one_row_named_local(void **state)
 	assert_int_equal(records_number(r, &LOCAL_COUNT, B_TEXT(r->company.id)), 1);
 }
 
+static void the_text_of_an_environment_is_what_its_record_would_give(void **state)
+{
+	struct records *r = records_of(state);
+	_cleanup_json_ json_t *config =
+		json_pack("{s:s,s:[i,b,n]}", "image", "a\"b\\c\n\xc3\xa4", "list", -7, 1);
+	struct environment wanted = { .name = (char *)"n\"\xe2\x82\xac",
+				      .driver = DRIVER_SANDBOX,
+				      .config = config };
+	_cleanup_environment_ struct environment made = { 0 }, read = { 0 };
+
+	id_copy(wanted.company_id, r->company.id);
+	assert_done(r, environment_create(r->db, r->clock, &SOMEBODY, &wanted, &made, &r->err));
+	assert_done(r, environment_get(r->db, made.id, &read, &r->err));
+
+	_cleanup_json_ json_t *json = environment_json(&read);
+	_cleanup_free_ char *slow = json_text(json);
+	_cleanup_free_ char *quick = environment_text(r->db, made.id, &r->err);
+
+	assert_string_equal(quick, slow);
+	assert_null(environment_text(r->db, "nobody", &r->err));
+	assert_int_equal(r->err.code, ERR_NOT_FOUND);
+}
+
 /* Without the look beforehand that environment_ensure_local takes. */
 static int ensure_in_transaction(struct tx *tx, void *arg, struct error *err)
 {
@@ -438,6 +461,7 @@ static void a_copy_of_an_environment_stands_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		ON_BOTH(the_text_of_an_environment_is_what_its_record_would_give),
 		ON_BOTH(ES_3_ensuring_local_twice_gives_one_row_named_local),
 		ON_BOTH(ES_4_an_archived_local_environment_is_returned_unchanged),
 		ON_BOTH(ES_5_eight_ensures_at_once_give_one_active_row),

@@ -117,16 +117,27 @@ static void one_company_does_not_see_another(void **state)
 	assert_int_equal(page.now, 3);
 }
 
+static int64_t prune(struct records *r, struct event_tallies *tallies, int64_t before, int64_t keep)
+{
+	return events_prune(r->db, tallies, before, keep, &r->err);
+}
+
+static void tallies_freep(struct event_tallies **tallies)
+{
+	event_tallies_free(*tallies);
+}
+
 static void pruning_by_age_leaves_a_floor(void **state)
 {
 	struct records *r = records_of(state);
+	_cleanup_(tallies_freep) struct event_tallies *tallies = event_tallies_new();
 	_cleanup_event_page_ struct event_page page = { 0 };
 
 	happen(r);
 	happen(r);
 	clock_fake_advance(&r->fake, 10000);
 	happen(r);
-	assert_int_equal(events_prune(r->db, clock_now(r->clock) - 5000, 1000, &r->err), 2);
+	assert_int_equal(prune(r, tallies, clock_now(r->clock) - 5000, 1000), 2);
 	read_after(r, 0, 100, &page);
 	assert_int_equal(page.floor, 3);
 	assert_int_equal(page.rows[page.count - 1].seq, 4);
@@ -146,15 +157,42 @@ static void pruning_by_age_leaves_a_floor(void **state)
 static void pruning_by_count_keeps_the_newest(void **state)
 {
 	struct records *r = records_of(state);
+	_cleanup_(tallies_freep) struct event_tallies *tallies = event_tallies_new();
 	_cleanup_event_page_ struct event_page page = { 0 };
 
 	assert_done(r, DB_WRITE(r->db, "test.events", write_many, r, &r->err));
-	assert_int_equal(events_prune(r->db, 0, 100, &r->err), 1200);
+	assert_int_equal(prune(r, tallies, 0, 100), 1200);
 	read_after(r, 0, 500, &page);
 	assert_int_equal(records_number(r, &EVENTS_COUNT), 100);
 	assert_int_equal(page.floor, 1201);
 	assert_int_equal(page.rows[page.count - 1].seq, 1301);
-	assert_int_equal(events_prune(r->db, 0, 100, &r->err), 0);
+	assert_int_equal(prune(r, tallies, 0, 100), 0);
+}
+
+static void pruning_by_count_stays_right_over_many_times_and_beside_another(void **state)
+{
+	struct records *r = records_of(state);
+	_cleanup_(tallies_freep) struct event_tallies *one = event_tallies_new();
+	_cleanup_(tallies_freep) struct event_tallies *other = event_tallies_new();
+
+	assert_done(r, DB_WRITE(r->db, "test.events", write_many, r, &r->err));
+	assert_int_equal(prune(r, one, 0, 1300), 0);
+	for (int i = 0; i < 3; i++) {
+		happen(r);
+		assert_int_equal(prune(r, one, 0, 1300), 1);
+		assert_int_equal(records_number(r, &EVENTS_COUNT), 1300);
+	}
+	/* What the first remembers no longer holds. */
+	assert_int_equal(prune(r, other, 0, 700), 600);
+	happen(r);
+	assert_int_equal(prune(r, one, 0, 701), 0);
+	assert_int_equal(prune(r, one, 0, 10), 691);
+	assert_int_equal(prune(r, other, INT64_MAX, 700), 10);
+	happen(r);
+	assert_int_equal(prune(r, one, 0, 1), 0);
+	happen(r);
+	assert_int_equal(prune(r, one, 0, 1), 1);
+	assert_int_equal(records_number(r, &EVENTS_COUNT), 1);
 }
 
 static void an_event_of_a_later_program_is_passed_over(void **state)
@@ -290,6 +328,7 @@ int main(void)
 		ON_BOTH(one_company_does_not_see_another),
 		ON_BOTH(pruning_by_age_leaves_a_floor),
 		ON_SQLITE(pruning_by_count_keeps_the_newest),
+		ON_SQLITE(pruning_by_count_stays_right_over_many_times_and_beside_another),
 		ON_BOTH(an_event_of_a_later_program_is_passed_over),
 		ON_BOTH(the_events_of_a_run_are_found_by_it),
 		ON_BOTH(a_reader_misses_nothing_that_many_write),

@@ -49,7 +49,7 @@ int records_setup_postgres(void **state)
 	struct records *r = records_new();
 
 	*state = r;
-	r->url = pg_fixture_new_database();
+	r->url = pg_fixture_migrated_database();
 	r->options.url = r->url;
 	records_open(r);
 	return 0;

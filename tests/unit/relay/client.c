@@ -208,7 +208,8 @@ void rig_start(struct rig *rig, const struct rig_options *options)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	fds[0] = socket_bind(rig);
 	fds[1] = pair[0];
-	fds[2] = openat(rig->dir_fd, "spool", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fds[2] = o->spool_fd > 0 ? fcntl(o->spool_fd, F_DUPFD_CLOEXEC, 3)
+				 : openat(rig->dir_fd, "spool", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	fds[3] = open(o->whole_host ? "/" : rig->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	fds[4] = rig->cgroup[0] ? open(rig->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	send_config(rig, o, pair[1]);

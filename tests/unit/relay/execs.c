@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -713,6 +715,116 @@ static void ctrl_c_and_ctrl_d_work_in_a_terminal(void **state)
 	outcome_free(&o);
 }
 
+/* A file system of its own that nobody else sees, with nothing free in it. -1: not allowed here. */
+static int full_disk(void)
+{
+	_cleanup_close_ int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	_cleanup_close_ int mount = -1, fd = -1;
+	char page[4096] = { 0 };
+
+	if (fs < 0)
+		return -1;
+	assert_int_equal(fsconfig(fs, FSCONFIG_SET_STRING, "size", "64k", 0), 0);
+	assert_int_equal(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0), 0);
+	mount = fsmount(fs, FSMOUNT_CLOEXEC, 0);
+	assert_true(mount >= 0);
+	fd = openat(mount, "filler", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	while (write(fd, page, sizeof(page)) > 0)
+		;
+	assert_int_equal(errno, ENOSPC);
+	return openat(mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void assert_counted(const struct outcome *o, unsigned last)
+{
+	const char *at = buf_str(&o->out);
+	char *end;
+
+	for (unsigned i = 1; i <= last; i++, at = end + 1) {
+		assert_int_equal(strtoul(at, &end, 10), i);
+		assert_int_equal(*end, 10);
+	}
+	assert_int_equal(*at, 0);
+}
+
+#define COUNTED 60000
+
+static void output_goes_on_without_a_disk_as_fast_as_it_is_acknowledged(void **state)
+{
+	_cleanup_close_ int disk = full_disk();
+	struct rig rig;
+	struct peer peer;
+	struct outcome o;
+
+	(void)state;
+	if (disk < 0)
+		skip();
+	rig_start(&rig, &(struct rig_options){ .spool_fd = disk, .no_cgroup = use_shim });
+	assert_int_equal(peer_open(&peer, &rig, 1), 0);
+	outcome_run(&o, &peer, "seq 60000; exit 3");
+	assert_int_equal(o.exit.exit_code, 3);
+	assert_int_equal(o.exit.reason, REASON_EXITED);
+	assert_int_equal(o.truncated, 0);
+	assert_counted(&o, COUNTED);
+	outcome_free(&o);
+	peer_close(&peer);
+	rig_stop(&rig);
+}
+
+static void stall_on(struct peer *peer, struct outcome *o, uint32_t deadline_ms)
+{
+	struct wire_exec_start start = SHELL("seq 60000; sleep 1000");
+
+	start.deadline_ms = deadline_ms;
+	start.grace_ms = 1;
+	outcome_start(o, peer, &start);
+	o->acknowledge = false;
+	while (o->stalls == 0) {
+		assert_int_not_equal(peer_next_on(peer, o->stream), 0);
+		outcome_take(o, peer);
+	}
+}
+
+static void acknowledge_all(struct peer *peer, struct outcome *o)
+{
+	o->acknowledge = true;
+	peer_say(peer, o->stream, WIRE_EXEC_ACK,
+		 &(struct wire_exec_ack){ .offset = o->next_offset });
+}
+
+static void a_full_disk_makes_a_command_wait_and_does_not_keep_its_deadline_away(void **state)
+{
+	_cleanup_close_ int disk = full_disk();
+	struct rig rig;
+	struct peer peer;
+	struct outcome late, waiting;
+
+	(void)state;
+	if (disk < 0)
+		skip();
+	rig_start(&rig, &(struct rig_options){ .spool_fd = disk, .no_cgroup = use_shim });
+	assert_int_equal(peer_open(&peer, &rig, 1), 0);
+	stall_on(&peer, &late, 300);
+	assert_true(process_is_gone_soon((pid_t)late.pid));
+	acknowledge_all(&peer, &late);
+	outcome_wait(&late, &peer);
+	assert_int_equal(late.exit.reason, REASON_TIMEOUT);
+	/* Every byte that left the process. */
+	assert_int_equal(late.exit.end_offset, late.out.len);
+	assert_int_equal(late.truncated, 0);
+	/* And with room again everything is as usual. */
+	stall_on(&peer, &waiting, 0);
+	assert_int_equal(unlinkat(disk, "filler", 0), 0);
+	acknowledge_all(&peer, &waiting);
+	outcome_wait_text(&waiting, &peer, "\n60000\n");
+	assert_counted(&waiting, COUNTED);
+	outcome_free(&late);
+	outcome_free(&waiting);
+	peer_close(&peer);
+	rig_stop(&rig);
+}
+
 static void too_many_execs_are_refused(void **state)
 {
 	struct rig rig;
@@ -784,6 +896,9 @@ int main(void)
 		T(a_terminal_has_a_size_that_follows_and_job_control),
 		T(ctrl_c_and_ctrl_d_work_in_a_terminal),
 		T(processes_die_with_a_relay_that_is_killed),
+		cmocka_unit_test(output_goes_on_without_a_disk_as_fast_as_it_is_acknowledged),
+		cmocka_unit_test(
+			a_full_disk_makes_a_command_wait_and_does_not_keep_its_deadline_away),
 		cmocka_unit_test(too_many_execs_are_refused),
 	};
 	int failed = 0;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/spawn.h"
+#include "store/db.h"
 
 #define START_DEADLINE_MS 30000
 
@@ -22,6 +23,8 @@ static struct {
 	char *bin;
 	char dir[64];
 	pid_t server;
+	bool shared; /* somebody else's server, see pg_shared.c */
+	bool migrated;
 	unsigned databases;
 } cluster;
 
@@ -101,7 +104,9 @@ static void start_server(void)
 				    "-c", "listen_addresses=",
 				    "-c", "fsync=off",
 				    "-c", "full_page_writes=off",
-				    "-c", "max_connections=60",
+				    "-c", "wal_level=minimal",
+				    "-c", "max_wal_senders=0",
+				    "-c", "max_connections=200",
 				    "-c", "shared_buffers=16MB",
 				    "-c", "autovacuum=off",
 				    NULL };
@@ -129,10 +134,37 @@ void pg_fixture_restart(void)
 	start_server();
 }
 
+/* As the database's owner, one after the other. */
+static bool command(const char *text)
+{
+	_cleanup_free_ char *admin = xasprintf("host=%s user=berth dbname=postgres", cluster.dir);
+	PGconn *link = PQconnectdb(admin);
+	PGresult *result = PQexec(link, text);
+	bool done = PQresultStatus(result) == PGRES_COMMAND_OK;
+	if (!done)
+		fprintf(stderr, "%s", PQerrorMessage(link));
+	PQclear(result);
+	PQfinish(link);
+	return done;
+}
+
+static void drop_databases(void)
+{
+	for (unsigned i = 1; i <= cluster.databases; i++) {
+		_cleanup_free_ char *drop =
+			xasprintf("DROP DATABASE IF EXISTS t%d_%u WITH (FORCE)", cluster.owner, i);
+		command(drop);
+	}
+}
+
 static void stop(void)
 {
 	if (cluster.owner != getpid())
 		return;
+	if (cluster.shared) {
+		drop_databases();
+		return;
+	}
 	if (cluster.server > 0)
 		pg_fixture_crash();
 	dir_remove_tree(AT_FDCWD, cluster.dir, NULL);
@@ -176,10 +208,23 @@ static void make_cluster(void)
 		give_up("initdb failed");
 }
 
+static void join(const char *dir)
+{
+	snprintf(cluster.dir, sizeof(cluster.dir), "%s", dir);
+	cluster.owner = getpid();
+	cluster.shared = cluster.migrated = true;
+	atexit(stop);
+}
+
 bool pg_fixture_start(void)
 {
-	if (cluster.server > 0)
+	if (cluster.server > 0 || cluster.shared)
 		return true;
+	const char *shared = getenv("BERTH_TEST_POSTGRES");
+	if (shared && *shared) {
+		join(shared);
+		return true;
+	}
 	cluster.bin = find_bin();
 	if (!cluster.bin) {
 		if (getenv("BERTH_REQUIRE_POSTGRES"))
@@ -193,21 +238,49 @@ bool pg_fixture_start(void)
 	return true;
 }
 
+const char *pg_fixture_dir(void)
+{
+	return cluster.dir;
+}
+
+static char *create_database(const char *name, const char *how)
+{
+	_cleanup_free_ char *create =
+		xasprintf("CREATE DATABASE %s STRATEGY file_copy TEMPLATE %s", name, how);
+	if (!command(create))
+		give_up("cannot create a database");
+	return xasprintf("postgresql://berth@/%s?host=%s", name, cluster.dir);
+}
+
+static char *next_database(const char *how)
+{
+	_cleanup_free_ char *name = xasprintf("t%d_%u", cluster.owner, ++cluster.databases);
+	return create_database(name, how);
+}
+
+/* Sorted as people do, not as bytes, so that a column without COLLATE "C" shows. */
+#define EMPTY "template0 LOCALE_PROVIDER icu ICU_LOCALE 'en'"
+
 char *pg_fixture_new_database(void)
 {
-	_cleanup_free_ char *admin = xasprintf("host=%s user=berth dbname=postgres", cluster.dir);
-	/* Sorted as people do, not as bytes, so that a column without COLLATE "C" shows. */
-	_cleanup_free_ char *create = xasprintf("CREATE DATABASE t%u TEMPLATE template0"
-						" LOCALE_PROVIDER icu ICU_LOCALE 'en'",
-						++cluster.databases);
-	PGconn *link = PQconnectdb(admin);
-	PGresult *result = PQexec(link, create);
-	bool made = PQresultStatus(result) == PGRES_COMMAND_OK;
-	if (!made)
-		fprintf(stderr, "%s", PQerrorMessage(link));
-	PQclear(result);
-	PQfinish(link);
-	if (!made)
-		give_up("cannot create a database");
-	return xasprintf("postgresql://berth@/t%u?host=%s", cluster.databases, cluster.dir);
+	return next_database(EMPTY);
+}
+
+static void make_migrated(void)
+{
+	_cleanup_free_ char *url = create_database("migrated", EMPTY);
+	_cleanup_error_ struct error err = { 0 };
+	struct db_options options = { .url = url };
+	struct db *db = NULL;
+	if (db_open(&db, &options, &err) < 0)
+		give_up(err.message);
+	db_close(db);
+	cluster.migrated = true;
+}
+
+char *pg_fixture_migrated_database(void)
+{
+	if (!cluster.migrated)
+		make_migrated();
+	return next_database("migrated");
 }

@@ -8,9 +8,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
+#include "store/restore.h"
 
 static int put(struct store *s, const char *key)
 {
@@ -248,6 +250,52 @@ static void a_copy_taken_while_writing_is_one_moment_of_the_database(void **stat
 	assert_int_equal(kv_number(s, last), 1);
 }
 
+static void make_file(const struct store *s, const char *name, int64_t age_s)
+{
+	_cleanup_free_ char *path = xasprintf("%s/%s", s->dir, name);
+	const struct timespec times[2] = { { .tv_sec = time(NULL) - age_s },
+					   { .tv_sec = time(NULL) - age_s } };
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	futimens(fd, times);
+	close(fd);
+}
+
+static bool is_there(const struct store *s, const char *name)
+{
+	_cleanup_free_ char *path = xasprintf("%s/%s", s->dir, name);
+
+	return access(path, F_OK) == 0;
+}
+
+static void what_a_killed_backup_left_goes_and_nothing_else(void **state)
+{
+	struct store *s = store_of(state);
+	static const char *const OLD = "copy.db.019f0000-0000-7000-8000-00000000000a.tmp";
+	static const char *const YOUNG = "copy.db.019f0000-0000-7000-8000-00000000000b.tmp";
+	static const char *const THEIRS[] = {
+		"copy.db.tmp",
+		"019f0000-0000-7000-8000-00000000000a.tmp",
+		".019f0000-0000-7000-8000-00000000000a.tmp",
+		"copy.db-019f0000-0000-7000-8000-00000000000a.tmp",
+		"copy.db.019f0000-0000-7000-8000-00000000000a.tmp.kept",
+	};
+
+	make_file(s, OLD, 7200);
+	make_file(s, YOUNG, 10);
+	for (size_t i = 0; i < ARRAY_SIZE(THEIRS); i++)
+		make_file(s, THEIRS[i], 7200);
+	assert_int_equal(db_backup_sweep(s->dir, 3600), 1);
+	assert_false(is_there(s, OLD));
+	assert_int_equal(db_backup_sweep(s->dir, 0), 1);
+	assert_false(is_there(s, YOUNG));
+	for (size_t i = 0; i < ARRAY_SIZE(THEIRS); i++)
+		assert_true(is_there(s, THEIRS[i]));
+	assert_int_equal(access(s->path, F_OK), 0);
+	assert_int_equal(db_backup_sweep("/nonexistent", 0), 0);
+}
+
 static void a_copy_onto_the_database_itself_is_refused(void **state)
 {
 	struct store *s = store_of(state);
@@ -334,6 +382,7 @@ int main(int argc, char **argv)
 		ON_SQLITE(who_wrote_reads_it_at_once),
 		ON_SQLITE(what_another_program_writes_is_seen),
 		ON_SQLITE(idle_readers_do_not_make_the_wal_grow),
+		ON_SQLITE(what_a_killed_backup_left_goes_and_nothing_else),
 		ON_SQLITE(a_copy_onto_the_database_itself_is_refused),
 		ON_POSTGRES(a_copy_of_postgresql_is_refused_with_the_right_command),
 	};

@@ -1,0 +1,255 @@
+#include "api/execs_parts.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define RECENT_BYTES ((int64_t)1 << 30)
+#define RECENT_MS ((int64_t)3600 * 1000)
+#define COMMAND_BYTES 2048 /* of it in a record: it is for people */
+
+/* ---- what is written down ---- */
+
+void exec_outcome_put(json_t *object, const struct exec_outcome *outcome)
+{
+	const struct exec_result *result = &outcome->result;
+
+	if (result->exit_code >= 0)
+		json_put_int(object, "exitCode", result->exit_code);
+	else
+		json_put_new(object, "exitCode", NULL);
+	json_put_str(object, "signal", result->signal[0] ? result->signal : NULL);
+	json_put_str(object, "reason", exec_reason_name(result->reason));
+	json_put_int(object, "durationMs", result->duration_ms);
+	if (outcome->error[0])
+		json_put_str(object, "error", outcome->error);
+}
+
+static json_t *brief_command(char *const *argv)
+{
+	json_t *command = json_array();
+	size_t left = COMMAND_BYTES;
+
+	for (; *argv && left > 0; argv++) {
+		_cleanup_buf_ struct buf word = { 0 };
+
+		utf8_repair(&word, *argv, MIN_OF(strlen(*argv), left));
+		left -= MIN_OF(word.len + 1, left);
+		json_array_append_new(command, json_stringn(buf_str(&word), word.len));
+	}
+	return command;
+}
+
+json_t *new_record(struct execs *execs, const struct exec_order *order)
+{
+	const struct exec_spec *spec = order->spec;
+	json_t *record = json_object(), *tty = NULL;
+
+	if (spec->terminal) {
+		tty = json_object();
+		json_put_int(tty, "rows", spec->terminal->rows);
+		json_put_int(tty, "cols", spec->terminal->cols);
+	}
+	json_put_str(record, "id", spec->exec_id);
+	json_put_str(record, "leaseId", order->lease_id);
+	json_put_str(record, "placeId", spec->place_id);
+	json_put_int(record, "generation", spec->generation);
+	json_put_new(record, "command", brief_command(spec->argv));
+	json_put_new(record, "tty", tty);
+	json_put_bool(record, "stdinStream", spec->stdin_stream);
+	json_put_str(record, "onDisconnect", order->kill_when_left ? "kill" : "keep");
+	json_put_time(record, "createdAt", clock_now(execs->clock));
+	json_put_str(record, "status", "running");
+	return record;
+}
+
+json_t *ended_record(const struct live_exec *live, const struct exec_outcome *outcome)
+{
+	json_t *record = json_copy(live->record);
+
+	json_put_str(record, "status", "ended");
+	json_put_time(record, "endedAt", clock_now(live->execs->clock));
+	exec_outcome_put(record, outcome);
+	return record;
+}
+
+void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *record = ended_record(live, outcome);
+
+	if (shelf_replace(live->shelf, live->id, record, &err) < 0)
+		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
+}
+
+static json_t *find_brief(struct execs *execs, const char *id)
+{
+	_cleanup_free_ char *text = NULL;
+
+	pthread_mutex_lock(&execs->lock);
+	for (size_t i = 0; i < execs->recent_count && !text; i++) {
+		const struct recent *r = &execs->recent[(execs->first_recent + i) % RECENT_EXECS];
+
+		if (r->record && streq(r->id, id))
+			text = xstrdup(r->record);
+	}
+	pthread_mutex_unlock(&execs->lock);
+	return text ? json_loads(text, 0, NULL) : NULL;
+}
+
+static json_t *find_record(struct execs *execs, const char *id, struct shelf **shelf)
+{
+	json_t *record = find_brief(execs, id);
+
+	*shelf = &execs->shelf[RECENT];
+
+	for (size_t i = 0; i < SHELVES && !record; i++) {
+		*shelf = &execs->shelf[i];
+		record = shelf_get(*shelf, id);
+	}
+	return record;
+}
+
+static int no_such_exec(const char *id, struct error *err)
+{
+	return error_set(err, ERR_NOT_FOUND, "there is no exec %.40s", id);
+}
+
+json_t *execs_describe(struct execs *execs, const char *id, struct error *err)
+{
+	struct live_exec *live = execs_find(execs, id);
+	struct shelf *shelf;
+	json_t *record = live ? json_deep_copy(live->record) : find_record(execs, id, &shelf);
+
+	if (live)
+		live_exec_unref(live);
+	if (!record)
+		no_such_exec(id, err);
+	return record;
+}
+
+int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outcome,
+		 struct error *err)
+{
+	struct shelf *shelf;
+	_cleanup_json_ json_t *record = find_record(execs, id, &shelf);
+
+	if (!record)
+		return no_such_exec(id, err);
+	*outcome =
+		(struct exec_outcome){ .result = { .exit_code = -1, .reason = EXEC_LEASE_LOST } };
+	if (!str_equal(json_str(record, "status"), "ended")) {
+		snprintf(outcome->error, sizeof(outcome->error),
+			 "the server ended while the command ran");
+		return 0;
+	}
+	outcome->result.exit_code = (int)json_int(record, "exitCode", -1);
+	outcome->result.duration_ms = json_int(record, "durationMs", 0);
+	snprintf(outcome->result.signal, sizeof(outcome->result.signal), "%s",
+		 json_str(record, "signal") ? json_str(record, "signal") : "");
+	snprintf(outcome->error, sizeof(outcome->error), "%s",
+		 json_str(record, "error") ? json_str(record, "error") : "");
+	if (json_str(record, "reason"))
+		exec_reason_parse(json_str(record, "reason"), &outcome->result.reason);
+	return 0;
+}
+
+int execs_read(struct execs *execs, const char *id, int64_t since, struct runlog_reader **reader,
+	       struct error *err)
+{
+	struct live_exec *live = execs_find(execs, id);
+	struct shelf *shelf = live ? live->shelf : NULL;
+	_cleanup_json_ json_t *record = live ? NULL : find_record(execs, id, &shelf);
+
+	if (live)
+		live_exec_unref(live);
+	if (!live && !record)
+		return no_such_exec(id, err);
+	return runlog_reader_open(shelf->logs, id, since, reader, err);
+}
+
+/* ---- what is forgotten ---- */
+
+static bool take_oldest(struct execs *execs, int64_t now, struct recent *out)
+{
+	const struct recent *oldest = &execs->recent[execs->first_recent];
+
+	if (!execs->recent_count)
+		return false;
+	if (execs->recent_count < RECENT_EXECS - 1 && oldest->ended_ms > now - RECENT_MS &&
+	    (execs->recent_bytes <= RECENT_BYTES || execs->recent_count == 1))
+		return false;
+	*out = *oldest;
+	execs->recent[execs->first_recent].record = NULL;
+	execs->recent_bytes -= out->bytes;
+	execs->first_recent = (execs->first_recent + 1) % RECENT_EXECS;
+	execs->recent_count--;
+	return true;
+}
+
+static void forget_recent(struct execs *execs)
+{
+	int64_t now = clock_now(execs->clock);
+
+	for (;;) {
+		_cleanup_error_ struct error err = { 0 };
+		struct recent old;
+
+		pthread_mutex_lock(&execs->lock);
+		bool some = take_oldest(execs, now, &old);
+		pthread_mutex_unlock(&execs->lock);
+		if (!some)
+			return;
+		/* One that was brief and silent has nothing on the shelf. */
+		if ((!old.record || old.bytes > 0) &&
+		    shelf_remove(&execs->shelf[RECENT], old.id, &err) < 0)
+			log_warn("exec %s stays until the next start: %s", old.id, err.message);
+		free(old.record);
+	}
+}
+
+void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes,
+		     char *record)
+{
+	pthread_mutex_lock(&execs->lock);
+	if (execs->recent_count < RECENT_EXECS) {
+		struct recent *slot =
+			&execs->recent[(execs->first_recent + execs->recent_count) % RECENT_EXECS];
+
+		id_copy(slot->id, id);
+		slot->ended_ms = ended_ms;
+		slot->bytes = bytes;
+		slot->record = steal(record);
+		execs->recent_count++;
+		execs->recent_bytes += bytes;
+	}
+	pthread_mutex_unlock(&execs->lock);
+	free(record);
+	forget_recent(execs);
+}
+
+struct pruning {
+	struct execs *execs;
+	int64_t before_ms, removed;
+};
+
+static int prune_one(void *arg, const char *id, int64_t changed_ms, struct error *err)
+{
+	struct pruning *pruning = arg;
+	struct live_exec *live = execs_find(pruning->execs, id);
+
+	if (live)
+		live_exec_unref(live);
+	if (live || changed_ms >= pruning->before_ms)
+		return 0;
+	pruning->removed++;
+	return shelf_remove(&pruning->execs->shelf[KEPT], id, err);
+}
+
+int64_t execs_prune(struct execs *execs, int64_t before_ms, struct error *err)
+{
+	struct pruning pruning = { execs, before_ms, 0 };
+
+	forget_recent(execs);
+	if (shelf_each(&execs->shelf[KEPT], prune_one, &pruning, err) < 0)
+		return -1;
+	return pruning.removed;
+}

@@ -1,0 +1,58 @@
+/* What execs.c (commands that are going), exec_records.c and exec_seats.c share. */
+#pragma once
+
+#include <pthread.h>
+#include "api/execs.h"
+
+#define RECENT_EXECS 1024
+
+enum { KEPT, RECENT, SHELVES };
+
+/* Ended, without a key, and still to be had. */
+struct recent {
+	char id[ID_SIZE];
+	int64_t ended_ms, bytes;
+	char *record; /* of one that was brief; NULL: it is on the shelf */
+};
+
+struct execs {
+	const struct drivers *drivers;
+	struct executor *executor;
+	struct clock *clock;
+	struct shelf shelf[SHELVES];
+	size_t max_running;
+
+	pthread_mutex_t lock; /* a leaf */
+	pthread_cond_t ended;
+	struct live_exec *list; /* those whose command has not ended */
+	size_t running;
+	bool stopping;
+	struct exec_seat *seats;
+	struct recent recent[RECENT_EXECS]; /* a ring, oldest at first_recent */
+	size_t first_recent, recent_count;
+	int64_t recent_bytes;
+};
+
+struct live_exec {
+	struct execs *execs;
+	struct live_exec *next;
+	char id[ID_SIZE];
+	struct shelf *shelf;
+	bool kill_when_left;
+	bool adopting;    /* its command was started by an earlier server */
+	bool left_behind; /* its command goes on without this server */
+	json_t *record;
+	struct exec *exec;
+	struct runlog *log;
+
+	int refs; /* these under execs->lock */
+	struct exec_outcome outcome;
+};
+
+/* exec_records.c */
+json_t *new_record(struct execs *execs, const struct exec_order *order);
+json_t *ended_record(const struct live_exec *live, const struct exec_outcome *outcome);
+void record_ended(struct live_exec *live, const struct exec_outcome *outcome);
+/* One more that has ended; older ones are forgotten for it. Takes `record`. */
+void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes,
+		     char *record);
