@@ -471,7 +471,8 @@ const struct route EXEC_ROUTES[] = {
 	  ROUTE_IN_PLACE | ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM, EXEC_FIELDS,
 	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .query = QUERY, .run = run,
 	  .answer = "ExecResult",
-	  .errors = "lease_generation_stale lease_not_active lease_lost command_not_found "
+	  .errors = "lease_generation_stale lease_not_active lease_paused lease_lost "
+		    "command_not_found "
 		    "command_not_executable",
 	  .summary = "Runs a command in the leased place" },
 	{ 0 },
