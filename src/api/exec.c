@@ -266,7 +266,9 @@ static int start(struct server *server, struct request *request, const char *id,
 
 	if (read_order(body, &order, err) < 0 ||
 	    lease_use(server->leases, request->param[0],
-		      json_int(body, "generation", GENERATION_UNCHECKED), &lease, &place, err) < 0)
+		      json_int(body, "generation", GENERATION_UNCHECKED), &lease, &place,
+		      err) < 0 ||
+	    lease_takes_commands(&lease, err) < 0)
 		return -1;
 
 	const struct exec_spec spec = {

@@ -191,7 +191,7 @@ int lease_row_delete(struct tx *tx, const char *id, struct error *err)
 }
 
 #define LIST_FROM                                                                                  \
-	"SELECT " LEASE_COLUMNS ", (SELECT state FROM places WHERE places.id = leases.place_id),"  \
+	"SELECT " LEASE_READ ", (SELECT state FROM places WHERE places.id = leases.place_id),"     \
 	" (SELECT fencing FROM places WHERE places.id = leases.place_id)"                          \
 	" FROM leases WHERE environment_id = $1"
 #define LIST_ORDER " ORDER BY last_used_at DESC, created_at DESC, id LIMIT $2"
@@ -220,10 +220,10 @@ static int read_listed(struct cursor *c, json_t *list, struct error *err)
 
 	if (read_row(c, &lease, err) < 0)
 		return -1;
-	if (!place_state_parse(col_text(c, 26), &place.state))
-		return unexpected_value(err, "place state", col_text(c, 26));
-	if (!fencing_parse(col_text(c, 27), &place.fencing))
-		return unexpected_value(err, "fencing", col_text(c, 27));
+	if (!place_state_parse(col_text(c, 27), &place.state))
+		return unexpected_value(err, "place state", col_text(c, 27));
+	if (!fencing_parse(col_text(c, 28), &place.fencing))
+		return unexpected_value(err, "fencing", col_text(c, 28));
 	json_array_append_new(list, lease_json(&lease, &place));
 	return 0;
 }
