@@ -131,6 +131,25 @@ has_places() { [ "$(places)" = "$1" ]; }
 	wait_for 10 nothing_left
 }
 
+@test "audit explains the cgroups of limits, and lists one that nobody has" {
+	need_root "cgroups"
+	local tag base
+	native Box '{"provider":"native","limits":{"memoryMb":64,"pids":20,"cpus":1}}'
+	lease=$(berth lease acquire Box --json | jq -r .id)
+	tag=berth-$(printf %s "$BERTH_DATA/keeper" | sha256sum | cut -c1-8)
+	base=$(find /sys/fs/cgroup/pids -maxdepth 5 -type d -name "$tag" | head -1)
+	[ -n "$base" ] || skip "the machine has no v1 controllers"
+	same "$(ls -d "$base"/*/ | wc -l)" 1
+	same "$(berth audit)" "nothing unexplained"
+	mkdir "$base/stray"
+	berth audit >out || true
+	rmdir "$base/stray"
+	has "$(cat out)" "cgroup.*$base/stray"
+	berth lease release "$lease" >/dev/null
+	wait_for 10 nothing_left
+	same "$(berth audit)" "nothing unexplained"
+}
+
 @test "files of a reusable place are kept for the next lease, and only there" {
 	native Box '{"provider":"native","reuseLease":true}'
 	lease=$(berth lease acquire Box --json | jq -r .id)
