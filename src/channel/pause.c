@@ -69,15 +69,24 @@ void executor_expect_pause(struct executor *executor, const char *place_id, int6
 		remember(place, true, true);
 }
 
+/* What a link that broke has done with it is not known, and saying it again does no harm. */
 static int tell(struct open_place *place, bool paused, struct error *err)
 {
 	struct wire_place_pause m = { paused };
 	int64_t deadline = channel_now() + PAUSE_WAIT_MS;
-	_cleanup_link_ struct link *link = NULL;
 
-	if (reach(place, deadline, &link, err) < 0)
-		return -1;
-	return link_call(link, WIRE_PLACE_PAUSE, &m, WIRE_DONE, NULL, NULL, deadline, err);
+	for (;;) {
+		_cleanup_link_ struct link *link = NULL;
+
+		error_clear(err);
+		if (reach(place, deadline, &link, err) < 0)
+			return -1;
+		if (link_call(link, WIRE_PLACE_PAUSE, &m, WIRE_DONE, NULL, NULL, deadline, err) ==
+		    0)
+			return 0;
+		if (link_is_up(link) || channel_now() >= deadline)
+			return -1;
+	}
 }
 
 int executor_pause_place(struct executor *executor, const char *place_id, int64_t generation,
