@@ -1,6 +1,8 @@
 #include "api/data.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -12,6 +14,8 @@
 #include "base/text.h"
 
 #define LOCK_BYTES 4096
+#define LOCK_WAIT_MS 5000
+#define LOCK_POLL_MS 5
 #define BACKLOG 1024
 
 int data_open(const char *path, int *out, struct error *err)
@@ -33,13 +37,19 @@ int data_open(const char *path, int *out, struct error *err)
 }
 
 /* The holder wrote who it is; a lock without that is held by one that is just starting. */
-static int tell_holder(int dirfd, const char *path, struct error *err)
+static json_t *read_holder(int dirfd)
 {
 	_cleanup_buf_ struct buf text = { 0 };
-	_cleanup_json_ json_t *holder = NULL;
 
-	if (file_read(dirfd, "lock", &text, LOCK_BYTES, NULL) == 0)
-		holder = json_parse(buf_str(&text), text.len, NULL);
+	return file_read(dirfd, "lock", &text, LOCK_BYTES, NULL) == 0
+		       ? json_parse(buf_str(&text), text.len, NULL)
+		       : NULL;
+}
+
+static int tell_holder(int dirfd, const char *path, struct error *err)
+{
+	_cleanup_json_ json_t *holder = read_holder(dirfd);
+
 	if (!holder)
 		return error_set(err, ERR_LOCKED, "another server is using %s", path);
 	error_set(err, ERR_LOCKED, "%s is in use by the server with pid %lld on %s, started %s",
@@ -66,6 +76,32 @@ static int sign_lock(int fd, struct clock *clock, struct error *err)
 	return fd_pwrite_all(fd, text, strlen(text), 0, err);
 }
 
+static bool holder_is_dead(int dirfd)
+{
+	_cleanup_json_ json_t *holder = read_holder(dirfd);
+	int64_t pid = json_int(holder, "pid", 0);
+
+	return pid > 1 && pid <= INT32_MAX && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+}
+
+/*
+ * A server that was killed while it started a program leaves a child that has its descriptors, and
+ * with them the lock, until it gets as far as its exec: a moment, on a busy machine a longer one.
+ */
+static int take_lock(int fd, int dirfd)
+{
+	for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; waited += LOCK_POLL_MS) {
+		if (errno != EWOULDBLOCK)
+			return -1;
+		if (waited >= LOCK_WAIT_MS || !holder_is_dead(dirfd)) {
+			errno = EWOULDBLOCK;
+			return -1;
+		}
+		poll(NULL, 0, LOCK_POLL_MS);
+	}
+	return 0;
+}
+
 int data_lock(int dirfd, const char *path, struct clock *clock, int *lock_fd, struct error *err)
 {
 	_cleanup_close_ int fd =
@@ -73,7 +109,7 @@ int data_lock(int dirfd, const char *path, struct clock *clock, int *lock_fd, st
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open the lock file of %s", path);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+	if (take_lock(fd, dirfd) < 0) {
 		if (errno != EWOULDBLOCK)
 			return error_errno(err, errno, "cannot lock %s", path);
 		return tell_holder(dirfd, path, err);

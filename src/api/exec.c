@@ -266,7 +266,9 @@ static int start(struct server *server, struct request *request, const char *id,
 
 	if (read_order(body, &order, err) < 0 ||
 	    lease_use(server->leases, request->param[0],
-		      json_int(body, "generation", GENERATION_UNCHECKED), &lease, &place, err) < 0)
+		      json_int(body, "generation", GENERATION_UNCHECKED), &lease, &place,
+		      err) < 0 ||
+	    lease_takes_commands(&lease, err) < 0)
 		return -1;
 
 	const struct exec_spec spec = {
@@ -471,7 +473,8 @@ const struct route EXEC_ROUTES[] = {
 	  ROUTE_IN_PLACE | ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM, EXEC_FIELDS,
 	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .query = QUERY, .run = run,
 	  .answer = "ExecResult",
-	  .errors = "lease_generation_stale lease_not_active lease_lost command_not_found "
+	  .errors = "lease_generation_stale lease_not_active lease_paused lease_lost "
+		    "command_not_found "
 		    "command_not_executable",
 	  .summary = "Runs a command in the leased place" },
 	{ 0 },

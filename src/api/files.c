@@ -404,7 +404,7 @@ const struct route FILE_ROUTES[] = {
 	  .summary = "The content of a file, or a range of it" },
 	{ HTTP_PUT, FILES, ROUTE_IN_PLACE | ROUTE_RAW_BODY, .access = ACCESS_ENVIRONMENTS,
 	  .subject = SUBJECT_LEASE, .query = WRITE_QUERY, .run = upload, .open = upload_open,
-	  .answer = "201 File", .errors = "lease_generation_stale lease_not_active",
+	  .answer = "File", .errors = "lease_generation_stale lease_not_active",
 	  .summary = "Writes a file, as a whole or not at all" },
 	{ HTTP_DELETE, FILES, ROUTE_IN_PLACE, .access = ACCESS_ENVIRONMENTS,
 	  .subject = SUBJECT_LEASE, .query = REMOVE_QUERY, .run = removal, .answer = "Nothing",

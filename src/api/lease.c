@@ -150,6 +150,29 @@ static int release(void *arg, struct request *request, struct response *response
 	return answer_lease(server, request->param[0], response, err);
 }
 
+static int set_paused(struct server *server, struct request *request, bool paused,
+		      struct response *response, struct error *err)
+{
+	int64_t generation = json_int(request->body, "generation", GENERATION_UNCHECKED);
+
+	if (lease_pause(server->leases, request->param[0], generation, paused, &request->actor,
+			err) < 0)
+		return -1;
+	return answer_lease(server, request->param[0], response, err);
+}
+
+static int pause_lease(void *arg, struct request *request, struct response *response,
+		       struct error *err)
+{
+	return set_paused(arg, request, true, response, err);
+}
+
+static int resume_lease(void *arg, struct request *request, struct response *response,
+			struct error *err)
+{
+	return set_paused(arg, request, false, response, err);
+}
+
 static const struct field ACQUIRE_FIELDS[] = {
 	{ .name = "ttlSeconds",
 	  .type = FIELD_INT,
@@ -217,6 +240,14 @@ static const struct field RELEASE_FIELDS[] = {
 	  .summary = "Why, for people, when it failed" },
 	{ 0 },
 };
+static const struct field PAUSE_FIELDS[] = {
+	{ .name = "generation",
+	  .type = FIELD_INT,
+	  .min = 0,
+	  .max = INT64_MAX,
+	  .summary = "As the lease showed it; left out, it is not checked" },
+	{ 0 },
+};
 static const struct field LIST_QUERY[] = {
 	{ .name = "status", .type = FIELD_STRING, .one_of = lease_status_names },
 	{ .name = "limit", .type = FIELD_INT, .min = 1, .max = 1000 },
@@ -239,6 +270,16 @@ const struct route LEASE_ROUTES[] = {
 	  .subject = SUBJECT_LEASE, .body = RENEW_FIELDS, .run = renew, .answer = "Lease",
 	  .errors = "lease_generation_stale lease_not_active",
 	  .summary = "Moves the end of an active lease" },
+	{ HTTP_POST, "/api/environment-leases/:id/pause", ROUTE_NO_BODY_OK, PAUSE_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = pause_lease,
+	  .answer = "Lease",
+	  .errors = "lease_generation_stale lease_not_active lease_lost unsupported_environment",
+	  .summary = "Its commands stand still until resumed, and new ones are refused; it runs "
+		     "out as before" },
+	{ HTTP_POST, "/api/environment-leases/:id/resume", ROUTE_NO_BODY_OK, PAUSE_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = resume_lease,
+	  .answer = "Lease", .errors = "lease_generation_stale lease_not_active lease_lost",
+	  .summary = "Lets the commands of a paused lease go on" },
 	{ HTTP_POST, "/api/environment-leases/:id/release", ROUTE_NO_BODY_OK, RELEASE_FIELDS,
 	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = release,
 	  .answer = "Lease", .errors = "lease_generation_stale",

@@ -16,6 +16,11 @@
 #define REAP_WAIT_MS 30000
 #define ENVIRON_MAX ((size_t)4 << 20)
 #define MOUNTS_MAX ((size_t)16 << 20)
+#define V1_DEPTH 6
+#define KEEPER_CGROUP_PREFIX "berth-"
+
+static const char *const V1_CONTROLLERS[] = { "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids",
+					      "/sys/fs/cgroup/cpu" };
 
 struct audit {
 	struct executor *executor;
@@ -89,6 +94,43 @@ static void audit_directory(struct audit *a, const char *path, const char *kind)
 	}
 	if (dir)
 		closedir(dir);
+}
+
+/*
+ * Limits of a place are in v1 controllers beneath the cgroup that its keeper was started in, which
+ * may have been another one than ours: `name` is looked for everywhere, but not in others of its
+ * kind.
+ */
+static void audit_limits(struct audit *a, const char *path, const char *name, unsigned depth)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		_cleanup_free_ char *child = NULL;
+
+		if (entry->d_name[0] == '.' || entry->d_type != DT_DIR)
+			continue;
+		child = path_join(path, entry->d_name);
+		if (streq(entry->d_name, name))
+			audit_directory(a, child, "cgroup");
+		else if (depth > 0 && !str_starts(entry->d_name, KEEPER_CGROUP_PREFIX))
+			audit_limits(a, child, name, depth - 1);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* A place is called there as in v2: without that, names of the pool's could not be told. */
+static void audit_cgroups(struct audit *a)
+{
+	_cleanup_free_ char *base = keeper_cgroup(a->executor->dir);
+
+	if (!base)
+		return;
+	audit_directory(a, base, "cgroup");
+	for (size_t i = 0; i < ARRAY_SIZE(V1_CONTROLLERS); i++)
+		audit_limits(a, V1_CONTROLLERS[i], strrchr(base, '/') + 1, V1_DEPTH);
 }
 
 /* The value of a variable in /proc/PID/environ, or NULL. */
@@ -185,15 +227,13 @@ json_t *executor_audit(struct executor *executor, const char *const *place_ids, 
 {
 	struct audit a = { .executor = executor, .ids = place_ids, .count = count };
 	_cleanup_free_ char *places = path_join(executor->dir, "places");
-	_cleanup_free_ char *cgroup = keeper_cgroup(executor->dir);
 
 	if (keeper_list(executor->keeper, channel_now() + ASK_WAIT_MS, &a.relays, err) < 0)
 		return NULL;
 	a.found = json_array();
 	audit_relays(&a);
 	audit_directory(&a, places, "directory");
-	if (cgroup)
-		audit_directory(&a, cgroup, "cgroup");
+	audit_cgroups(&a);
 	audit_processes(&a);
 	audit_mounts(&a);
 	audit_sockets(&a);

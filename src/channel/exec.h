@@ -113,6 +113,19 @@ bool executor_has_store(struct executor *executor, const char *store);
 int executor_stop_place(struct executor *executor, const char *place_id, enum exec_reason why,
 			int64_t wait_ms, struct error *err);
 
+/*
+ * Pausing (wire/message.h): every command of the place is frozen, or goes on. The place must be
+ * open; its relay is made if there is none. ERR_UNSUPPORTED_ENV, said before anything is done,
+ * where commands cannot be frozen; executor_check_pause only asks that. After any other failure of
+ * executor_pause_place the place counts as paused.
+ */
+int executor_check_pause(struct executor *executor, const char *place_id, int64_t generation,
+			 struct error *err);
+int executor_pause_place(struct executor *executor, const char *place_id, int64_t generation,
+			 bool paused, struct error *err);
+/* It was paused before this server came: said again to its relay, now or when that is reached. */
+void executor_expect_pause(struct executor *executor, const char *place_id, int64_t generation);
+
 /* Whether a command runs there now: a place in use is not idle. */
 bool executor_place_busy(struct executor *executor, const char *place_id);
 /*

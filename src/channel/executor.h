@@ -48,6 +48,7 @@ struct open_place {
 	bool fresh;          /* what an earlier holder left must be ended first */
 	bool gone;           /* the relay is dead: nothing will come of this holding any more */
 	bool superseded;     /* another server has adopted it */
+	bool paused;         /* what its relay is told whenever it is reached: pause.c */
 	int strikes;         /* links that ended because the relay broke a rule */
 	int stopped;         /* enum exec_reason, or NOT_STOPPED */
 	unsigned calls;      /* one-shot calls that are under way */
@@ -160,6 +161,8 @@ int place_link(struct open_place *place, bool make, int64_t deadline, struct lin
 struct link *place_current_link(struct open_place *place);
 void place_drop_link(struct open_place *place);
 int place_stopped(struct open_place *place);
+/* pause.c: with the place's lock held. */
+void place_repeat_pause_locked(struct open_place *place);
 void *mender_main(void *executor);
 
 /* exec.c */

@@ -250,6 +250,7 @@ void link_flush_locked(struct link *l)
 		wipe(out->data + out->len, gone);
 		l->out_pos = 0;
 	}
+	l->out_data = MIN_OF(l->out_data, out->len - l->out_pos);
 	link_want_locked(l);
 }
 
@@ -276,7 +277,7 @@ void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const stru
 		{ (void *)(uintptr_t)data->lead, data->lead_len },
 		{ (void *)(uintptr_t)data->data, data->len },
 	};
-	size_t sent = 0;
+	size_t before = l->out.len, sent = 0;
 
 	frame_begin(&header, WIRE_DATA, flags, stream, (uint32_t)(data->lead_len + data->len));
 	parts[0].iov_base = header.data;
@@ -290,6 +291,7 @@ void link_data_locked(struct link *l, uint32_t stream, uint8_t flags, const stru
 				   parts[i].iov_len - gone);
 		sent -= gone;
 	}
+	l->out_data += l->out.len - before;
 	link_flush_locked(l);
 }
 
@@ -312,7 +314,7 @@ int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err)
 {
-	if (!l->broken && l->out.len - l->out_pos > BACKLOG_MAX)
+	if (!l->broken && link_backlog_locked(l) > BACKLOG_MAX)
 		return error_set(err, ERR_UNAVAILABLE, "%s: it takes no requests", l->name);
 	if (l->last_stream == UINT32_MAX) {
 		link_break_locked(l);

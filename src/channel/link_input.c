@@ -139,7 +139,7 @@ static void take_own_locked(struct link *l, const struct frame *f)
 	switch (m.type) {
 	case WIRE_PING:
 		/* One that asks without listening gets no more answers than fit. */
-		if (l->out.len - l->out_pos > BACKLOG_MAX)
+		if (link_backlog_locked(l) > BACKLOG_MAX)
 			link_violated_locked(l, "it does not take its answers");
 		else
 			wire_encode(&l->out, 0, WIRE_PONG,

@@ -49,6 +49,7 @@ struct link {
 	uint32_t last_stream;
 	struct buf out;
 	size_t out_pos;
+	size_t out_data; /* how much of what waits there is data, at most */
 	uint32_t wanted; /* what epoll was told */
 	size_t queued;
 	bool paused;
@@ -68,6 +69,12 @@ struct link {
 	int64_t heard_ms, said_ms;
 	int64_t pinged_ms; /* the first ping that nothing has answered; 0: none */
 };
+
+/* Requests and answers that wait for the other side. */
+static inline size_t link_backlog_locked(const struct link *l)
+{
+	return l->out.len - l->out_pos - l->out_data;
+}
 
 void link_break_locked(struct link *l);
 void link_violated_locked(struct link *l, const char *text);

@@ -451,6 +451,7 @@ static enum reach try_locked(struct open_place *p, bool make, int64_t deadline, 
 		if (p->link)
 			link_unref(p->link);
 		p->link = link;
+		place_repeat_pause_locked(p);
 	}
 	p->made = made;
 	/* What was never seen alive for this holding may be an earlier one's remains. */

@@ -34,12 +34,17 @@ static const struct verb *find_verb(int argc, char **argv, int *words)
 	return NULL;
 }
 
-static bool is_group(const char *word)
+static bool is_in_group(const struct verb *verb, const char *word)
 {
 	size_t len = strlen(word);
 
+	return strncmp(verb->name, word, len) == 0 && verb->name[len] == ' ';
+}
+
+static bool is_group(const char *word)
+{
 	for (const struct verb *const *at = VERBS; *at; at++) {
-		if (strncmp((*at)->name, word, len) == 0 && (*at)->name[len] == ' ')
+		if (is_in_group(*at, word))
 			return true;
 	}
 	return false;
@@ -112,19 +117,23 @@ void print_usage(FILE *to, const struct verb *verb)
 	print_flags(to, verb, GLOBAL_FLAGS);
 }
 
+static void print_summary(FILE *to, const struct verb *verb)
+{
+	_cleanup_free_ char *left = xasprintf("%s %s", verb->name, verb->arguments);
+
+	if (strlen(left) > 34)
+		fprintf(to, "  %s\n  %-34s %s\n", left, "", verb->summary);
+	else
+		fprintf(to, "  %-34s %s\n", left, verb->summary);
+}
+
 void print_help(FILE *to)
 {
 	fputs("berth: leased places to execute for AI agents\n\n"
 	      "usage: berth VERB [flags] [arguments]\n\n",
 	      to);
-	for (const struct verb *const *at = VERBS; *at; at++) {
-		_cleanup_free_ char *left = xasprintf("%s %s", (*at)->name, (*at)->arguments);
-
-		if (strlen(left) > 34)
-			fprintf(to, "  %s\n  %-34s %s\n", left, "", (*at)->summary);
-		else
-			fprintf(to, "  %-34s %s\n", left, (*at)->summary);
-	}
+	for (const struct verb *const *at = VERBS; *at; at++)
+		print_summary(to, *at);
 	fputs("\n`berth VERB --help` tells what a verb takes. Try: berth run -- echo hello\n", to);
 }
 
@@ -153,14 +162,28 @@ static int refuse(const struct verb *verb, const struct error *err)
 	return verb->usage_exit ? verb->usage_exit : EXIT_USAGE;
 }
 
+/* `berth env`, `berth env --help`, `berth env nonsense`: the verbs that begin so. */
+static int tell_group(int argc, char **argv)
+{
+	bool asked = argc > 1 && (streq(argv[1], "--help") || streq(argv[1], "-h"));
+	FILE *to = asked ? stdout : stderr;
+
+	if (!asked)
+		fprintf(to, "berth: \"%s\" needs one of its verbs%s%s\n", argv[0],
+			argc > 1 ? ", not " : "", argc > 1 ? argv[1] : "");
+	for (const struct verb *const *at = VERBS; *at; at++) {
+		if (is_in_group(*at, argv[0]))
+			print_summary(to, *at);
+	}
+	fprintf(to, "`berth %s VERB --help` tells what one of them takes\n", argv[0]);
+	return asked ? 0 : EXIT_USAGE;
+}
+
 static int unknown_verb(int argc, char **argv)
 {
 	if (is_group(argv[0]))
-		fprintf(stderr, "berth: \"%s\" needs one of its verbs%s%s\n", argv[0],
-			argc > 1 ? ", not " : "", argc > 1 ? argv[1] : "");
-	else
-		fprintf(stderr, "berth: there is no verb \"%s\"\n", argv[0]);
-	fputs("`berth --help` lists them\n", stderr);
+		return tell_group(argc, argv);
+	fprintf(stderr, "berth: there is no verb \"%s\"\n`berth --help` lists them\n", argv[0]);
 	return EXIT_USAGE;
 }
 

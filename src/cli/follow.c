@@ -388,6 +388,9 @@ int follow_finish(struct follow *f)
 		fputc('\n', stderr);
 	} else if (f->is_exec && str_equal(json_str(end, "reason"), "lease_lost")) {
 		fprintf(stderr, "berth: the lease ended while the command was running\n");
+	} else if (f->is_exec && str_equal(json_str(end, "reason"), "oom")) {
+		fputs("berth: the command took more memory than its place has and was killed\n",
+		      stderr);
 	}
 	if (!f->is_exec && !f->cli->quiet)
 		print_timeline(end);

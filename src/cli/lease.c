@@ -13,6 +13,7 @@ static const char *const COLUMNS[] = { "ID=id",
 static const char *const FIELDS[] = { "id=id",
 				      "environment=environmentId",
 				      "status=status",
+				      "paused=paused",
 				      "policy=leasePolicy",
 				      "generation=generation",
 				      "provider=provider",
@@ -186,6 +187,33 @@ static int lease_release_verb(struct cli *cli, const struct args *args)
 	return 0;
 }
 
+static int set_paused(struct cli *cli, const struct args *args, const char *verb)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *body = json_object(), *lease = NULL;
+	_cleanup_api_ struct api *api = NULL;
+
+	if (put_generation(args, body, &err) < 0 || api_connect(cli, false, &api, &err) < 0 ||
+	    api_callf(api, "POST", body, &lease, &err, "/api/environment-leases/%s/%s",
+		      args->positional[0], verb) < 0)
+		return cli_fail(cli, &err, 1);
+	if (cli->json)
+		print_json(lease);
+	else
+		puts(json_bool(lease, "paused", false) ? "paused" : json_str(lease, "status"));
+	return 0;
+}
+
+static int lease_pause_verb(struct cli *cli, const struct args *args)
+{
+	return set_paused(cli, args, "pause");
+}
+
+static int lease_resume_verb(struct cli *cli, const struct args *args)
+{
+	return set_paused(cli, args, "resume");
+}
+
 static const struct flag ACQUIRE_FLAGS[] = {
 	{ "ttl", 0, "TIME", "ends by itself after this long (1h)", false },
 	{ "idle", 0, "TIME", "ends when not used for this long", false },
@@ -208,6 +236,11 @@ static const struct flag RENEW_FLAGS[] = {
 static const struct flag RELEASE_FLAGS[] = {
 	{ "generation", 0, "N", "as acquire said", false },
 	{ "status", 0, "NAME", "released (default), failed or expired", false },
+	{ 0 },
+};
+
+static const struct flag PAUSE_FLAGS[] = {
+	{ "generation", 0, "N", "as acquire said", false },
 	{ 0 },
 };
 
@@ -238,6 +271,20 @@ const struct verb VERB_LEASE_RENEW = { .name = "lease renew",
 				       .max_args = 1,
 				       .summary = "hold on for longer",
 				       .run = lease_renew_verb };
+const struct verb VERB_LEASE_PAUSE = { .name = "lease pause",
+				       .arguments = "LEASE",
+				       .flags = PAUSE_FLAGS,
+				       .min_args = 1,
+				       .max_args = 1,
+				       .summary = "let everything in the place stand still",
+				       .run = lease_pause_verb };
+const struct verb VERB_LEASE_RESUME = { .name = "lease resume",
+					.arguments = "LEASE",
+					.flags = PAUSE_FLAGS,
+					.min_args = 1,
+					.max_args = 1,
+					.summary = "let it go on",
+					.run = lease_resume_verb };
 const struct verb VERB_LEASE_RELEASE = { .name = "lease release",
 					 .arguments = "LEASE",
 					 .flags = RELEASE_FLAGS,

@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
+
+#define SCRIPT_TRIES 5
 
 const struct flag RECORD_LS_FLAGS[] = {
 	{ "status", 0, "STATUS", "only those with this status", false },
@@ -274,7 +277,7 @@ static int edit_until_right(struct api *api, const struct record_kind *kind, con
 {
 	_cleanup_free_ char *text = first_text(record, kind), *problem = NULL;
 
-	for (;;) {
+	for (int tries = 1;; tries++) {
 		_cleanup_free_ char *saved = NULL;
 		int outcome = edit_text(text, problem, &saved, err);
 
@@ -287,7 +290,8 @@ static int edit_until_right(struct api *api, const struct record_kind *kind, con
 		outcome = apply_document(api, kind, record, saved, changed, err);
 		if (outcome >= 0)
 			return outcome;
-		if (!can_be_mended(err))
+		/* A script that edits does not see what is wrong, and would go on for ever. */
+		if (!can_be_mended(err) || (tries >= SCRIPT_TRIES && !isatty(STDIN_FILENO)))
 			return -1;
 		free(problem);
 		problem = xstrdup(err->message);

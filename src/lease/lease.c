@@ -28,7 +28,9 @@
 	" acquired_at, last_used_at, expires_at, released_at, idle_ms, retain_ms,"                 \
 	" failure_reason, cleanup_status, metadata, node_id, created_at, updated_at"
 
-SQL(LEASE_GET, "SELECT " LEASE_COLUMNS " FROM leases WHERE id = $1");
+#define LEASE_READ LEASE_COLUMNS ", paused"
+
+SQL(LEASE_GET, "SELECT " LEASE_READ " FROM leases WHERE id = $1");
 SQL(LEASE_INSERT, "INSERT INTO leases (" LEASE_COLUMNS ", boot_epoch)"
 		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
 		  " $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)");
@@ -76,6 +78,7 @@ json_t *lease_json(const struct lease *lease, const struct place *place)
 		json_put_int(o, "idleSeconds", whole_seconds(lease->idle_ms));
 	else
 		json_put_str(o, "idleSeconds", NULL);
+	json_put_bool(o, "paused", lease->status == LEASE_ACTIVE && lease->pause != PAUSE_NONE);
 	json_put_str(o, "failureReason", lease->failure_reason);
 	json_put_str(o, "cleanupStatus", lease->cleanup_status);
 	json_put_ref(o, "metadata", lease->metadata);
@@ -129,6 +132,7 @@ static int read_row(struct cursor *c, struct lease *out, struct error *err)
 	id_copy(lease.node_id, col_text(c, 23));
 	lease.created_at = col_int(c, 24);
 	lease.updated_at = col_int(c, 25);
+	lease.pause = (enum lease_pause)col_int(c, 26);
 	lease_clear(out);
 	hand_over(out, lease);
 	return 0;
@@ -187,7 +191,7 @@ int lease_row_delete(struct tx *tx, const char *id, struct error *err)
 }
 
 #define LIST_FROM                                                                                  \
-	"SELECT " LEASE_COLUMNS ", (SELECT state FROM places WHERE places.id = leases.place_id),"  \
+	"SELECT " LEASE_READ ", (SELECT state FROM places WHERE places.id = leases.place_id),"     \
 	" (SELECT fencing FROM places WHERE places.id = leases.place_id)"                          \
 	" FROM leases WHERE environment_id = $1"
 #define LIST_ORDER " ORDER BY last_used_at DESC, created_at DESC, id LIMIT $2"
@@ -216,10 +220,10 @@ static int read_listed(struct cursor *c, json_t *list, struct error *err)
 
 	if (read_row(c, &lease, err) < 0)
 		return -1;
-	if (!place_state_parse(col_text(c, 26), &place.state))
-		return unexpected_value(err, "place state", col_text(c, 26));
-	if (!fencing_parse(col_text(c, 27), &place.fencing))
-		return unexpected_value(err, "fencing", col_text(c, 27));
+	if (!place_state_parse(col_text(c, 27), &place.state))
+		return unexpected_value(err, "place state", col_text(c, 27));
+	if (!fencing_parse(col_text(c, 28), &place.fencing))
+		return unexpected_value(err, "fencing", col_text(c, 28));
 	json_array_append_new(list, lease_json(&lease, &place));
 	return 0;
 }

@@ -12,6 +12,13 @@
 #include "driver/driver.h"
 #include "record/activity.h"
 
+/* Kept as these numbers. */
+enum lease_pause {
+	PAUSE_NONE,
+	PAUSE_BEGUN, /* its commands may or may not stand still */
+	PAUSE_DONE,
+};
+
 struct lease {
 	char id[ID_SIZE], company_id[ID_SIZE], environment_id[ID_SIZE], place_id[ID_SIZE];
 	char workspace_id[ID_SIZE], issue_id[ID_SIZE], agent_id[ID_SIZE], run_id[ID_SIZE];
@@ -22,6 +29,7 @@ struct lease {
 	char *provider, *provider_lease_id; /* NULL for none */
 	int64_t acquired_at, last_used_at, expires_at, released_at;
 	int64_t idle_ms, retain_ms;
+	enum lease_pause pause; /* meaningful while it is active */
 	char *failure_reason, *cleanup_status;
 	json_t *metadata;
 	char node_id[ID_SIZE];
@@ -29,7 +37,8 @@ struct lease {
 };
 void lease_clear(struct lease *lease);
 #define _cleanup_lease_ _cleanup_(lease_clear)
-/* Shape of spec 01 A.4 plus generation, agentId, idleSeconds, placeId, placeState, fencing. */
+/* Shape of spec 01 A.4 plus generation, agentId, idleSeconds, paused, placeId, placeState, fencing.
+ */
 json_t *lease_json(const struct lease *lease, const struct place *place); /* place may be NULL */
 
 struct leases;
@@ -113,6 +122,17 @@ int lease_renew(struct leases *leases, const char *id, int64_t generation, int64
 /* For exec and files: active, right generation; counts as use. Fills lease and place. */
 int lease_use(struct leases *leases, const char *id, int64_t generation, struct lease *lease,
 	      struct place *place, struct error *err);
+
+/* ERR_LEASE_PAUSED for one that is paused: it takes no new commands. */
+int lease_takes_commands(const struct lease *lease, struct error *err);
+/*
+ * Freezes every command in the place, or lets them go on; once or twice is the same. New commands
+ * are refused meanwhile (ERR_LEASE_PAUSED), files are not; time goes on counting.
+ * ERR_UNSUPPORTED_ENV where commands cannot be frozen. Writes activity environment.lease_paused or
+ * environment.lease_resumed.
+ */
+int lease_pause(struct leases *leases, const char *id, int64_t generation, bool paused,
+		const struct actor *actor, struct error *err);
 
 struct lease_release {
 	int64_t generation;         /* or GENERATION_UNCHECKED */

@@ -30,6 +30,11 @@ SQL(HELD,
     "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
     " WHERE p.node_id = $1 AND p.state = 'held' AND p.state <> 'gone' AND l.status = 'active'");
 
+SQL(PAUSED,
+    "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
+    " WHERE p.node_id = $1 AND p.state = 'held' AND p.state <> 'gone' AND l.status = 'active'"
+    " AND l.paused > 0");
+
 /* Relays of holdings that ended without anybody to end them, with all they run. */
 static void reap_relays(struct leases *leases)
 {
@@ -112,18 +117,28 @@ static int open_again(struct leases *leases, const struct place *place, struct e
 	return 0;
 }
 
+/* The earlier server may have died before it had told the relay. */
+static int pause_again(struct leases *leases, const struct place *place, struct error *err)
+{
+	(void)err;
+	executor_expect_pause(leases->drivers->host->executor, place->id, place->generation);
+	return 0;
+}
+
 static int take_over(struct leases *leases, struct error *err)
 {
-	_cleanup_strv_ char **rebooted = NULL, **held = NULL;
+	_cleanup_strv_ char **rebooted = NULL, **held = NULL, **paused = NULL;
 	const struct node *node = &leases->node;
 
 	if (ids_read(leases->db, &REBOOTED_LOCAL, &rebooted, err, B_TEXT(node->id),
 		     B_TEXT(node->boot_id)) < 0 ||
 	    with_each_place(leases, rebooted, lose_rebooted, err) < 0 ||
 	    DB_WRITE(leases->db, "lease.take_over", take_over_tx, leases, err) < 0 ||
-	    ids_read(leases->db, &HELD, &held, err, B_TEXT(node->id)) < 0)
+	    ids_read(leases->db, &HELD, &held, err, B_TEXT(node->id)) < 0 ||
+	    ids_read(leases->db, &PAUSED, &paused, err, B_TEXT(node->id)) < 0 ||
+	    with_each_place(leases, held, open_again, err) < 0)
 		return -1;
-	return with_each_place(leases, held, open_again, err);
+	return with_each_place(leases, paused, pause_again, err);
 }
 
 int leases_recover(struct leases *leases, struct error *err)

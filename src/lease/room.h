@@ -50,6 +50,7 @@ struct leases {
 	bool stopping, sweeping, started;
 	pthread_t thread;
 	struct flight *flights;
+	struct flight *pausing; /* leases that are being paused or resumed */
 	struct waiter *waiters; /* first come first */
 	uint64_t releases;      /* how often capacity may have become free */
 	struct given_claim *given_claims;

@@ -11,7 +11,7 @@
 int lease_row_get(struct tx *tx, const char *id, struct lease *lease, struct error *err);
 int lease_row_insert(struct tx *tx, const struct lease *lease, const struct node *node,
 		     struct error *err);
-/* Everything that changes after the insert, metadata apart. */
+/* Everything that changes after the insert, metadata and pause apart. */
 int lease_row_save(struct tx *tx, const struct lease *lease, struct error *err);
 int lease_row_delete(struct tx *tx, const char *id, struct error *err);
 /* See lease_list. */

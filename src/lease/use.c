@@ -216,6 +216,13 @@ int lease_use(struct leases *leases, const char *id, int64_t generation, struct 
 	return 0;
 }
 
+int lease_takes_commands(const struct lease *lease, struct error *err)
+{
+	if (lease->pause == PAUSE_NONE)
+		return 0;
+	return error_set(err, ERR_LEASE_PAUSED, "the lease is paused: resume it first");
+}
+
 int lease_touch(struct leases *leases, const char *id, struct error *err)
 {
 	struct look look = { .id = id, .now = clock_now(leases->clock) };

@@ -172,3 +172,23 @@ enum wire_error_code beneath_error(int errnum)
 		return WERR_IO;
 	}
 }
+
+const char *beneath_text(int errnum)
+{
+	switch (errnum) {
+	case EXDEV:
+		return "the path leads out of the place";
+	case ELOOP:
+		return "the path goes through a link that is not followed: a loop, or one of /proc";
+	case EINVAL:
+		return "the path ends in nothing that can be made, changed or removed";
+	case ENOTSUP:
+	case ENXIO:
+		return "it is not of the kind that this is for: a file to read or write, a "
+		       "directory to list";
+	case ESTALE:
+		return "it has been changed meanwhile";
+	default:
+		return strerror(errnum);
+	}
+}

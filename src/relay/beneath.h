@@ -27,3 +27,5 @@ int beneath_make_parents(const struct relay *relay, const char *path);
 int beneath_chmod(int fd, mode_t mode);
 
 enum wire_error_code beneath_error(int errnum);
+/* What to tell whoever asked for the path. */
+const char *beneath_text(int errnum);

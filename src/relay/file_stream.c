@@ -99,7 +99,7 @@ static void stream_refuse(struct file_stream *f, int errnum)
 {
 	struct session *s = f->session;
 
-	session_refuse(s, f->stream, beneath_error(errnum), errnum, "%s", strerror(errnum));
+	session_refuse(s, f->stream, beneath_error(errnum), errnum, "%s", beneath_text(errnum));
 	stream_end(f);
 }
 

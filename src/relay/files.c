@@ -19,7 +19,7 @@
 
 static void refuse_errno(struct session *s, uint32_t stream, int r)
 {
-	session_refuse(s, stream, beneath_error(-r), -r, "%s", strerror(-r));
+	session_refuse(s, stream, beneath_error(-r), -r, "%s", beneath_text(-r));
 }
 
 static void answer(struct session *s, uint32_t stream, int r)

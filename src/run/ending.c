@@ -45,6 +45,10 @@ static void describe_exit(const struct walk *w, struct run_ending *end, char **t
 		*text = xstrdup("the lease ended while the command was running");
 		end->error_code = error_code_name(ERR_LEASE_LOST);
 		break;
+	case EXEC_OOM:
+		*text = xstrdup("the command took more memory than its place has and was killed");
+		end->error_code = "adapter_failed";
+		break;
 	default:
 		*text = xasprintf("the command was ended by %s",
 				  r->signal[0] ? r->signal : "a signal");

@@ -30,9 +30,9 @@
 
 static const char *const SYSTEM[] = { "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32" };
 static const char *const DEVICES[] = { "null", "zero", "full", "random", "urandom", "tty" };
-/* Of the kernel, not of the place: state of other users, addresses, and buttons. */
-static const char *const MASKED[] = { "kcore",         "keys",     "timer_list",   "sched_debug",
-				      "latency_stats", "kallsyms", "sysrq-trigger" };
+/* Of the kernel, not of the place: state of other users, addresses, buttons, how it was started. */
+static const char *const MASKED[] = { "kcore",         "keys",     "timer_list",    "sched_debug",
+				      "latency_stats", "kallsyms", "sysrq-trigger", "cmdline" };
 
 /* What the place writes, by name in its directory and in the tree. */
 struct area {

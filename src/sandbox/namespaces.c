@@ -92,7 +92,7 @@ static pid_t clone_inside(const struct sandbox_birth *b)
 	pid_t pid;
 	int saved;
 
-	if (b->cgroup_fd >= 0) {
+	if (b->cgroup_fd >= 0 && !FENCE_OFF("sandbox.wall.tree_cgroup")) {
 		args.flags |= CLONE_INTO_CGROUP_;
 		args.cgroup = (uint64_t)b->cgroup_fd;
 	}

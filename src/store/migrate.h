@@ -23,6 +23,7 @@ extern const char *const MIGRATION_AUTH[];
 extern const char *const MIGRATION_RECORDS[];
 extern const char *const MIGRATION_FILES[];
 extern const char *const MIGRATION_HISTORY[];
+extern const char *const MIGRATION_PAUSE[];
 
 /* In order, ends with version 0. */
 extern const struct migration migrations[];

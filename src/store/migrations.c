@@ -343,7 +343,12 @@ static const char *const core[] = {
 };
 
 const struct migration migrations[] = {
-	{ 1, core },           { 2, MIGRATION_AUTH },  { 3, MIGRATION_RECORDS },
-	{ 4, MIGRATION_LIVE }, { 5, MIGRATION_FILES }, { 6, MIGRATION_HISTORY },
+	{ 1, core },
+	{ 2, MIGRATION_AUTH },
+	{ 3, MIGRATION_RECORDS },
+	{ 4, MIGRATION_LIVE },
+	{ 5, MIGRATION_FILES },
+	{ 6, MIGRATION_HISTORY },
+	{ 7, MIGRATION_PAUSE },
 	{ 0, NULL },
 };

@@ -82,7 +82,7 @@ static bool link_escapes(const struct tree_entry *link)
 static char *remark(const struct act *act, const struct host_view *host)
 {
 	if (link_escapes(&act->place))
-		return xstrdup("the link points out of the workspace");
+		return xstrdup("came home as it is: a link that leads out of the workspace");
 	if (act->kind == ACT_SWAP && act->expected.type == TREE_FILE && host->st.st_nlink > 1)
 		return xstrdup("the host's file has other names (hard links), which keep the old "
 			       "content");

@@ -64,8 +64,7 @@ static int make_parent(struct get *g, const char *path, struct error *err)
 static int pass(struct get *g, struct tree_entry *e, struct error *err)
 {
 	if (e->type == TREE_FILE) {
-		fetch_refuse(g->f, e->path,
-			     "it is larger than what is still to be brought home of this run");
+		fetch_refuse(g->f, e->path, COLLECT_TOO_LARGE);
 		return 0;
 	}
 	if (g->changes) {

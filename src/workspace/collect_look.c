@@ -171,7 +171,7 @@ static void note_cut(struct look *l)
 {
 	_cleanup_free_ char *reason =
 		xasprintf("there are more than %llu files in the place: what is new behind this "
-			  "point stays there",
+			  "point stays there (berth serve --max-collect-files)",
 			  (unsigned long long)l->f->max_entries);
 
 	l->gone.len = 0;

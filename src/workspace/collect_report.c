@@ -12,6 +12,7 @@ struct telling {
 	json_t *changes;
 	size_t limit;
 	bool truncated;
+	size_t crowded; /* so many at the end of a full list have a reason */
 	struct apply_report counts;
 	uint64_t pending;
 };
@@ -31,12 +32,19 @@ static void put_path(json_t *object, const char *key, const char *path)
 	json_put_str(object, coded_key, buf_str(&text));
 }
 
-static bool has_room(struct telling *t)
+/* In a full list one that has a `reason` takes the place of the last that has none. */
+static bool has_room(struct telling *t, const char *reason)
 {
 	if (json_array_size(t->changes) < t->limit)
 		return true;
 	t->truncated = true;
-	return false;
+	if (!reason)
+		return false;
+	while (t->crowded < t->limit &&
+	       json_str(json_array_get(t->changes, t->limit - 1 - t->crowded), "reason"))
+		t->crowded++;
+	return t->crowded < t->limit &&
+	       json_array_remove(t->changes, t->limit - 1 - t->crowded) == 0;
 }
 
 static const char *type_name(enum tree_type type)
@@ -66,7 +74,7 @@ static int tell(void *arg, const struct change *change, struct error *err)
 		t->counts.directories++;
 	else
 		t->pending += change->fate == FATE_PENDING;
-	if (!has_room(t))
+	if (!has_room(t, change->reason))
 		return 0;
 	item = json_object();
 	put_path(item, "path", change->entry.path);
@@ -95,7 +103,7 @@ static void tell_refused(struct telling *t, const struct workspace_state *state)
 	json_array_foreach (refused, i, one) {
 		json_t *item;
 
-		if (!has_room(t))
+		if (!has_room(t, json_str(one, "reason")))
 			return;
 		item = json_object();
 		json_put_str(item, "path", json_str(one, "path"));

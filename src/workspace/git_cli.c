@@ -18,6 +18,8 @@
 #define MAX_AT_A_TIME 4
 #define DEFAULT_OUTPUT (1 << 20)
 #define STDERR_MAX 8192
+/* Of what git says at its end. */
+#define WORDS_SIZE 256
 /* Delta results and inflated objects claim sizes of their own; windows of packs need some room. */
 #define HOSTILE_MEMORY "--as=6442450944"
 
@@ -303,7 +305,7 @@ static int reap(pid_t pid)
 }
 
 /* The last line that is not blank, as plain text: what git died of. */
-static void last_words(const struct buf *said, char why[GIT_WHY_SIZE])
+static void last_words(const struct buf *said, char words[WORDS_SIZE])
 {
 	const char *text = buf_str(said), *start;
 	size_t len = said->len, n = 0;
@@ -312,22 +314,20 @@ static void last_words(const struct buf *said, char why[GIT_WHY_SIZE])
 		len--;
 	start = memrchr(text, '\n', len);
 	start = start ? start + 1 : text;
-	for (; start < text + len && n < GIT_WHY_SIZE - 1; start++) {
+	for (; start < text + len && n < WORDS_SIZE - 1; start++) {
 		unsigned char c = (unsigned char)*start;
 
-		why[n++] = c >= ' ' && c < 0x7f ? (char)c : '?';
+		words[n++] = c >= ' ' && c < 0x7f ? (char)c : '?';
 	}
-	why[n] = '\0';
+	words[n] = '\0';
 }
 
 static int judge(const struct git_call *call, int wait_status, const struct buf *said, int *status,
-		 char why[GIT_WHY_SIZE], struct error *err)
+		 struct error *err)
 {
-	char words[GIT_WHY_SIZE];
+	char words[WORDS_SIZE];
 
 	last_words(said, words);
-	if (why)
-		memcpy(why, words, sizeof(words));
 	if (!WIFEXITED(wait_status))
 		return error_set(err, ERR_IO, "git %s was ended by signal %d", call->args[0],
 				 WTERMSIG(wait_status));
@@ -341,14 +341,11 @@ static int judge(const struct git_call *call, int wait_status, const struct buf 
 	return 0;
 }
 
-int git_run(const struct git_call *call, struct buf *out, int *status, char why[GIT_WHY_SIZE],
-	    struct error *err)
+int git_run(const struct git_call *call, struct buf *out, int *status, struct error *err)
 {
 	_cleanup_(child_close) struct child child = { -1, -1, -1, -1 };
 	_cleanup_buf_ struct buf said = { 0 };
 
-	if (why)
-		why[0] = '\0';
 	if (latch_is_set(call->repo->cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled before git %s", call->args[0]);
 	/* Waiting for one's turn is not working: it has a bound of its own. */
@@ -370,5 +367,5 @@ int git_run(const struct git_call *call, struct buf *out, int *status, char why[
 	int wait_status = reap(child.pid);
 
 	gate_leave();
-	return rc < 0 ? -1 : judge(call, wait_status, &said, status, why, err);
+	return rc < 0 ? -1 : judge(call, wait_status, &said, status, err);
 }

@@ -39,10 +39,7 @@ struct git_call {
 /*
  * 0 when git ran: *status is its exit status; without `status` anything but 0 is ERR_UNPROCESSABLE
  * with git's own words. -1: it could not be started (ERR_UNPROCESSABLE when not installed), was
- * killed, took too long (ERR_TIMEOUT), said too much, was cancelled. `why`, if given, takes git's
- * own words (at most GIT_WHY_SIZE bytes).
+ * killed, took too long (ERR_TIMEOUT), said too much, was cancelled.
  */
-#define GIT_WHY_SIZE 256
-int git_run(const struct git_call *call, struct buf *out, int *status, char why[GIT_WHY_SIZE],
-	    struct error *err);
+int git_run(const struct git_call *call, struct buf *out, int *status, struct error *err);
 #define GIT_ARGS(...) ((const char *const[]){ __VA_ARGS__, NULL })

@@ -182,7 +182,7 @@ int git_settings_read(const struct git_repo *repo, struct git_settings *out, str
 	_cleanup_buf_ struct buf list = { 0 };
 
 	*out = (struct git_settings){ 0 };
-	if (git_run(&call, &list, NULL, NULL, err) < 0)
+	if (git_run(&call, &list, NULL, err) < 0)
 		return error_wrap(err, "settings of the repository %s", repo->path);
 	for (size_t at = 0; at < list.len;) {
 		char *key = list.data + at;

@@ -23,7 +23,7 @@ static int list_kept(const struct git_repo *repo, const char *run_id, struct buf
 		.max_output = LIST_MAX,
 	};
 
-	return git_run(&call, list, NULL, NULL, err);
+	return git_run(&call, list, NULL, err);
 }
 
 static int delete_refs(const struct git_repo *repo, const struct buf *list, struct error *err)
@@ -36,7 +36,7 @@ static int delete_refs(const struct git_repo *repo, const struct buf *list, stru
 		.writes = true,
 	};
 
-	return list->len ? git_run(&call, NULL, NULL, NULL, err) : 0;
+	return list->len ? git_run(&call, NULL, NULL, err) : 0;
 }
 
 static int remove_rest(const struct git_repo *repo, const char *run_id, struct error *err)

@@ -152,7 +152,7 @@ static int kinds_of(struct import *im, const char *objects, const struct buf *na
 	};
 	_cleanup_buf_ struct buf answer = { 0 };
 
-	if (git_run(&call, &answer, NULL, NULL, err) < 0)
+	if (git_run(&call, &answer, NULL, err) < 0)
 		return -1;
 	/* "<name> missing" is the answer for what is not there. */
 	for (const char *line = buf_str(&answer), *end; (end = strchr(line, '\n'));
@@ -236,6 +236,18 @@ static int choose_tips(struct import *im, struct error *err)
 	return find_staged(im, err) < 0 ? -1 : find_bases(im, err);
 }
 
+/* On bytes of the place, however long it takes. What git dies of is why nothing comes home. */
+static int run_or_refuse(struct import *im, struct git_call *call, const char *why,
+			 struct error *err)
+{
+	_cleanup_error_ struct error bad = { 0 };
+
+	call->repo = im->q.repo;
+	call->timeout_ms = GIT_LONG_TIMEOUT_MS;
+	call->hostile = true;
+	return git_run(call, NULL, NULL, &bad) < 0 ? refuse_for(im, why, &bad, err) : 0;
+}
+
 /* The place's own indexes of its packs are not believed: git makes new ones. */
 static int index_packs(struct import *im, struct error *err)
 {
@@ -251,17 +263,12 @@ static int index_packs(struct import *im, struct error *err)
 	}
 	for (char **name = names; name && *name; name++) {
 		_cleanup_free_ char *path = path_join(dir, *name);
-		_cleanup_error_ struct error bad = { 0 };
-		struct git_call call = {
-			.repo = im->q.repo,
-			.args = GIT_ARGS("index-pack", path),
-			.timeout_ms = GIT_LONG_TIMEOUT_MS,
-			.writes = true,
-			.hostile = true,
-		};
+		struct git_call call = { .args = GIT_ARGS("index-pack", path), .writes = true };
 
-		if (git_run(&call, NULL, NULL, NULL, &bad) < 0)
-			return refuse_for(im, "one of its packs is broken", &bad, err);
+		if (run_or_refuse(im, &call, "one of its packs is broken", err) < 0)
+			return -1;
+		if (im->why)
+			break;
 	}
 	return 0;
 }
@@ -275,49 +282,37 @@ static int pack_new(struct import *im, int pack_fd, struct error *err)
 	_cleanup_free_ char *objects = path_join(im->q.place, "objects");
 	_cleanup_strv_ char **env = git_objects_env(&im->q, objects);
 	_cleanup_buf_ struct buf revs = { 0 };
-	_cleanup_error_ struct error bad = { 0 };
 
 	buf_append(&revs, buf_str(&im->tips), im->tips.len);
 	buf_puts(&revs, "--not\n");
 	buf_append(&revs, buf_str(&im->bases), im->bases.len);
 
 	struct git_call call = {
-		.repo = im->q.repo,
 		.args = GIT_ARGS("pack-objects", "--revs", "--stdout", "-q", "--threads=1",
 				 "--window-memory=64m"),
 		.env = env,
 		.input = revs.data,
 		.input_len = revs.len,
 		.output_fd = pack_fd,
-		.timeout_ms = GIT_LONG_TIMEOUT_MS,
-		.hostile = true,
 	};
 
-	if (git_run(&call, NULL, NULL, NULL, &bad) < 0)
-		return refuse_for(im, "its objects cannot be read", &bad, err);
-	return 0;
+	return run_or_refuse(im, &call, "its objects cannot be read", err);
 }
 
 static int check_pack(struct import *im, int pack_fd, struct error *err)
 {
 	_cleanup_free_ char *objects = path_join(im->q.checked, "objects");
 	_cleanup_strv_ char **env = git_objects_env(&im->q, objects);
-	_cleanup_error_ struct error bad = { 0 };
 	struct git_call call = {
-		.repo = im->q.repo,
 		.args = GIT_ARGS("index-pack", "--strict", "--stdin", "--threads=1"),
 		.env = env,
 		.input_fd = pack_fd,
-		.timeout_ms = GIT_LONG_TIMEOUT_MS,
 		.writes = true,
-		.hostile = true,
 	};
 
 	if (lseek(pack_fd, 0, SEEK_SET) < 0)
 		return error_errno(err, errno, "rewind");
-	if (git_run(&call, NULL, NULL, NULL, &bad) < 0)
-		return refuse_for(im, "its objects are not sound", &bad, err);
-	return 0;
+	return run_or_refuse(im, &call, "its objects are not sound", err);
 }
 
 /* Everything the tips lead to is there, without the place's own store. */
@@ -326,7 +321,6 @@ static int check_connected(struct import *im, struct error *err)
 	_cleanup_free_ char *objects = path_join(im->q.checked, "objects");
 	_cleanup_strv_ char **env = git_objects_env(&im->q, objects);
 	_cleanup_buf_ struct buf revs = { 0 };
-	_cleanup_error_ struct error bad = { 0 };
 
 	buf_append(&revs, buf_str(&im->tips), im->tips.len);
 	for (const char *line = buf_str(&im->bases), *end; (end = strchr(line, '\n'));
@@ -334,18 +328,13 @@ static int check_connected(struct import *im, struct error *err)
 		buf_printf(&revs, "^%.*s\n", (int)(end - line), line);
 
 	struct git_call call = {
-		.repo = im->q.repo,
 		.args = GIT_ARGS("rev-list", "--objects", "--quiet", "--stdin"),
 		.env = env,
 		.input = revs.data,
 		.input_len = revs.len,
-		.timeout_ms = GIT_LONG_TIMEOUT_MS,
-		.hostile = true,
 	};
 
-	if (git_run(&call, NULL, NULL, NULL, &bad) < 0)
-		return refuse_for(im, "objects are missing", &bad, err);
-	return 0;
+	return run_or_refuse(im, &call, "objects are missing", err);
 }
 
 static int expect_kind(struct import *im, const char *objects, const struct buf *names,
@@ -465,7 +454,7 @@ static int update_refs(struct import *im, const struct buf *lines, struct error 
 		.writes = true,
 	};
 
-	return lines->len ? git_run(&call, NULL, NULL, NULL, err) : 0;
+	return lines->len ? git_run(&call, NULL, NULL, err) : 0;
 }
 
 static bool head_is_new(const struct import *im)
@@ -513,7 +502,7 @@ static int64_t count_commits(struct import *im)
 	};
 	int64_t count = 0;
 
-	if (git_run(&call, &answer, NULL, NULL, &none) < 0)
+	if (git_run(&call, &answer, NULL, &none) < 0)
 		return 0;
 	answer.data[strcspn(answer.data, "\n")] = '\0';
 	return parse_i64(answer.data, 0, INT64_MAX, &count) ? count : 0;

@@ -128,7 +128,7 @@ static int list_entries(const struct git_quarantine *q, const char *git_dir, con
 
 	strv_push(&env, xasprintf("GIT_INDEX_FILE=%s", file));
 	call.env = env;
-	if (git_run(&call, &entries->text, NULL, NULL, err) < 0)
+	if (git_run(&call, &entries->text, NULL, err) < 0)
 		return -1;
 	return parse_list(entries, q->sha256, err);
 }
@@ -215,7 +215,7 @@ static int update_index(const struct git_quarantine *q, char *const *env, const 
 		.writes = true,
 	};
 
-	return git_run(&call, NULL, NULL, NULL, err);
+	return git_run(&call, NULL, NULL, err);
 }
 
 /* Both lists are in git's order of names. */
@@ -306,7 +306,7 @@ int index_entries_write(const struct git_quarantine *q, const char *file,
 		return -1;
 	/* Its status tells whether some file differs, which is no failure. */
 	refresh.env = env;
-	if (git_run(&refresh, NULL, &status, NULL, err) < 0)
+	if (git_run(&refresh, NULL, &status, err) < 0)
 		return -1;
 	if (!l.assumed.len)
 		return 0;

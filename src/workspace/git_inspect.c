@@ -152,7 +152,7 @@ static int refuse_submodules(const struct git_repo *repo, const struct buf *inde
 
 	if (!may_have_submodules(index))
 		return 0;
-	if (git_run(&call, &list, NULL, NULL, err) < 0)
+	if (git_run(&call, &list, NULL, err) < 0)
 		return error_wrap(err, "index of %s", repo->path);
 	for (size_t at = 0; at < list.len; at += strlen(list.data + at) + 1) {
 		const char *line = list.data + at, *path = strchr(line, '\t');
@@ -176,7 +176,7 @@ static int refuse_broken_head(const struct git_repo *repo, const json_t *about, 
 
 	if (!head)
 		return 0;
-	if (git_run(&call, NULL, &status, NULL, err) < 0)
+	if (git_run(&call, NULL, &status, err) < 0)
 		return -1;
 	if (status != 0)
 		return error_set(

@@ -213,7 +213,7 @@ static int list_refs(const struct git_repo *repo, const char *pattern, bool sha2
 	};
 	_cleanup_buf_ struct buf list = { 0 };
 
-	if (git_run(&call, &list, NULL, NULL, err) < 0)
+	if (git_run(&call, &list, NULL, err) < 0)
 		return error_wrap(err, "refs of %s", repo->path);
 	for (char *line = list.data, *end; line && *line; line = end + 1) {
 		end = strchr(line, '\n');

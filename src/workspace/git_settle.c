@@ -51,7 +51,7 @@ static int is_ancestor(struct settling *s, const char *old, const char *new, boo
 	};
 	int status;
 
-	if (git_run(&call, NULL, &status, NULL, err) < 0)
+	if (git_run(&call, NULL, &status, err) < 0)
 		return -1;
 	*yes = status == 0;
 	return 0;
@@ -100,7 +100,7 @@ static int move_branch(struct settling *s, struct error *err)
 
 	if (FAULT_HERE("workspace.git.settle.branch", err) < 0)
 		return -1;
-	if (git_run(&call, NULL, NULL, NULL, &bad) == 0) {
+	if (git_run(&call, NULL, NULL, &bad) == 0) {
 		memcpy(s->host.oid, s->place.head, sizeof(s->host.oid));
 		json_put_bool(s->report, "moved", true);
 		return 0;
@@ -135,7 +135,7 @@ static int drop_twin(struct settling *s, struct error *err)
 	if (!streq(branch, s->place.head_ref) || !json_bool(s->report, "moved", false))
 		return 0;
 	json_put_str(s->report, "ref", branch);
-	return git_run(&call, NULL, NULL, NULL, err);
+	return git_run(&call, NULL, NULL, err);
 }
 
 static int settle_branch(struct settling *s, struct error *err)
@@ -295,7 +295,7 @@ static int state_is_sound(struct settling *s, const char *name, const struct buf
 			 git_oid_is_valid(oid, hex, s->q.sha256);
 		if (!*sound)
 			return 0;
-		if (git_run(&call, NULL, &status, NULL, err) < 0)
+		if (git_run(&call, NULL, &status, err) < 0)
 			return -1;
 		*sound = status == 0;
 	}

@@ -183,7 +183,7 @@ static int branch_value(const struct worktree *w, struct buf *oid, struct error 
 		.args = GIT_ARGS("for-each-ref", "--format=%(objectname)", ref),
 	};
 
-	if (git_run(&call, oid, NULL, NULL, err) < 0)
+	if (git_run(&call, oid, NULL, err) < 0)
 		return -1;
 	while (oid->len && oid->data[oid->len - 1] == '\n')
 		oid->data[--oid->len] = '\0';
@@ -199,7 +199,7 @@ static int delete_branch(const struct worktree *w, const char *value, struct err
 		.writes = true,
 	};
 
-	return git_run(&call, NULL, NULL, NULL, err);
+	return git_run(&call, NULL, NULL, err);
 }
 
 /* Commits of the branch that only the branch has. */
@@ -213,7 +213,7 @@ static int has_commits(const struct worktree *w, const char *value, bool *yes, s
 		.args = GIT_ARGS("rev-list", "-1", value, "--not", branch, kept, "--all"),
 	};
 
-	if (git_run(&call, &answer, NULL, NULL, err) < 0)
+	if (git_run(&call, &answer, NULL, err) < 0)
 		return -1;
 	*yes = answer.len > 0;
 	return 0;
@@ -278,7 +278,7 @@ static int make_worktree(struct worktree *w, struct error *err)
 		.writes = true,
 	};
 
-	if (git_run(&call, NULL, NULL, NULL, err) < 0)
+	if (git_run(&call, NULL, NULL, err) < 0)
 		return error_wrap(err, "worktree for the run (a repository needs a commit for it)");
 	if (find_admin(w, err) < 0)
 		return -1;
@@ -295,7 +295,7 @@ static int list_paths(const struct git_repo *repo, const char *kind, struct buf 
 		.user_config = true, /* for core.excludesFile */
 	};
 
-	return git_run(&call, list, NULL, NULL, err);
+	return git_run(&call, list, NULL, err);
 }
 
 static int copy_bytes(int from, int to, struct error *err)
@@ -509,7 +509,7 @@ static int files_differ(const struct git_repo *made, const char *run_id, bool sh
 		.git_dir = q.private,
 	};
 
-	if (git_run(&call, NULL, &status, NULL, err) < 0)
+	if (git_run(&call, NULL, &status, err) < 0)
 		return -1;
 	*differ = status != 0;
 	return git_quarantine_remove(&q, err);
@@ -536,7 +536,7 @@ static int is_uncommitted(struct worktree *w, int fd, bool *yes, struct error *e
 	};
 
 	if (git_inspect(fd, w->where, w->host.cancel_fd, &kind, &about, err) < 0 ||
-	    git_run(&staged, NULL, &status, NULL, err) < 0 ||
+	    git_run(&staged, NULL, &status, err) < 0 ||
 	    list_paths(&made, "--others", &untracked, err) < 0)
 		return -1;
 	*yes = status != 0 || untracked.len;

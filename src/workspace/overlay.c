@@ -254,7 +254,8 @@ static int list_names(struct fetch *f, struct level *level, struct error *err)
 			closedir(dir);
 			f->layer.entries_left = 0;
 			return error_set(err, ERR_TOO_LARGE,
-					 "the place wrote more files than may be collected");
+					 "the place wrote more files than may be collected of one "
+					 "run (berth serve --max-collect-files)");
 		}
 		level->count++;
 		buf_append(&level->text, entry->d_name, strlen(entry->d_name) + 1);

@@ -194,7 +194,7 @@ static bool takes_too_much(struct layer *l, const struct stat *st, const char *p
 		l->bytes_left -= (uint64_t)st->st_size;
 		return false;
 	}
-	layer_refuse(l, path, "it is larger than what may be collected");
+	layer_refuse(l, path, COLLECT_TOO_LARGE);
 	return true;
 }
 

@@ -28,6 +28,9 @@
 #include "workspace/manifest.h"
 
 #define RESULTS_STATE "state.json"
+/* Why a file stays behind, for people. */
+#define COLLECT_TOO_LARGE                                                                          \
+	"it is larger than what may be collected of one run (berth serve --max-collect-mb)"
 #define RESULTS_BASE "base"
 #define RESULTS_PLACE "place"
 #define RESULTS_CHANGES "changes"

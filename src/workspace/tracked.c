@@ -26,7 +26,7 @@ int tracked_load(struct tracked *t, int root_fd, const char *path, int cancel_fd
 		return -1;
 	if (repo.kind == GIT_NONE)
 		return 0;
-	if (git_run(&call, &t->text, NULL, NULL, err) < 0)
+	if (git_run(&call, &t->text, NULL, err) < 0)
 		return -1;
 	for (size_t at = 0; at < t->text.len; at += strlen(t->text.data + at) + 1)
 		t->count++;

@@ -89,15 +89,18 @@ end() {
 
 # wait_for SECONDS COMMAND...: until it succeeds; the deadline passing is a failure
 wait_for() {
-	local until=$((${EPOCHREALTIME/./} + $1 * 1000000))
+	local until=$((${EPOCHREALTIME/./} + $1 * 1000000)) nap=
 	shift
 	until "$@" >/dev/null 2>&1; do
 		if [ "${EPOCHREALTIME/./}" -gt "$until" ]; then
 			echo "did not come about in time: $*" >&2
 			return 1
 		fi
-		read -rt 0.02 <> <(:) || true
+		# Where nothing ever comes, reading waits without starting a process each time.
+		[ -n "$nap" ] || exec {nap}<> <(:)
+		read -rt 0.03 -u "$nap" || true
 	done
+	[ -z "$nap" ] || exec {nap}>&-
 }
 
 # fails COMMAND...: `!` does not fail a test, this does

@@ -59,6 +59,28 @@ print(os.read(fd, 100).decode().strip())')" /dev/pts/0
 	berth lease release "$lease" >/dev/null
 }
 
+counted() { rm -f seen; berth cp "$lease":/workspace/count seen 2>/dev/null && stat -c %s seen || echo 0; }
+counts_beyond() { [ "$(counted)" -gt "$1" ]; }
+
+@test "a paused native place stands still, keeps its files reachable and goes on" {
+	native Box '{"provider":"native"}'
+	lease=$(berth lease acquire Box --json | jq -r .id)
+	berth exec -d "$lease" -- sh -c 'while :; do printf x >>count; done' >/dev/null
+	wait_for 10 counts_beyond 0
+	same "$(berth lease pause "$lease")" paused
+	at=$(counted)
+	sleep 0.1
+	same "$(counted)" "$at"
+	exits 125 berth exec "$lease" -- true 2>err
+	has "$(cat err)" 'paused: resume it first'
+	has "$(berth lease show "$lease")" '^paused +true'
+	same "$(berth lease resume "$lease")" active
+	wait_for 10 counts_beyond "$at"
+	berth lease pause "$lease" >/dev/null
+	same "$(berth lease release "$lease")" released
+	wait_for 10 nothing_left
+}
+
 @test "the boundary is on the lease, and what is required and missing refuses it" {
 	native Box '{"provider":"native","require":["seccomp","pid_namespace"]}'
 	lease=$(berth lease acquire Box --json)
@@ -107,6 +129,25 @@ has_places() { [ "$(places)" = "$1" ]; }
 	has "$(cat out)" 'fork'
 	exits 124 berth run -q --env Box -- sleep 60
 	wait_for 10 nothing_left
+}
+
+@test "audit explains the cgroups of limits, and lists one that nobody has" {
+	need_root "cgroups"
+	local tag base
+	native Box '{"provider":"native","limits":{"memoryMb":64,"pids":20,"cpus":1}}'
+	lease=$(berth lease acquire Box --json | jq -r .id)
+	tag=berth-$(printf %s "$BERTH_DATA/keeper" | sha256sum | cut -c1-8)
+	base=$(find /sys/fs/cgroup/pids -maxdepth 5 -type d -name "$tag" | head -1)
+	[ -n "$base" ] || skip "the machine has no v1 controllers"
+	same "$(ls -d "$base"/*/ | wc -l)" 1
+	same "$(berth audit)" "nothing unexplained"
+	mkdir "$base/stray"
+	berth audit >out || true
+	rmdir "$base/stray"
+	has "$(cat out)" "cgroup.*$base/stray"
+	berth lease release "$lease" >/dev/null
+	wait_for 10 nothing_left
+	same "$(berth audit)" "nothing unexplained"
 }
 
 @test "files of a reusable place are kept for the next lease, and only there" {

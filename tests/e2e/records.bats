@@ -76,6 +76,11 @@ edits() { wc -l <"$T/edits"; }
 	exits 1 berth env edit box 2>err
 	has "$(cat err)" "nothing was changed"
 	same "$(edits)" 2
+	# A script that never gets it right is not asked for ever.
+	editor 'echo "{ nonsense $RANDOM$$" >"$1"'
+	exits 1 berth env edit box 2>err </dev/null
+	has "$(cat err)" "invalid JSON"
+	same "$(edits)" 5
 	editor 'true'
 	berth env edit box 2>err
 	has "$(cat err)" "not changed"

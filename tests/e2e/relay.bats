@@ -239,6 +239,11 @@ written_down() { [ "$(cat "$BERTH_DATA"/keeper/places/*/spool/exits | wc -c)" -g
 		while :; do sleep 0.1; done'
 	berth exec --detach "$lease" -- sh -c "$tree" sh "$PWD/stays"
 	wait_for 10 test -s stays.deep
+	# Only cgroups can be frozen, and only root has them.
+	if [ "$(id -u)" != 0 ]; then
+		fails berth lease pause "$lease" 2>err
+		has "$(cat err)" 'cgroup'
+	fi
 	exits 124 berth exec --timeout 1s "$lease" -- sh -c "$tree" sh "$PWD/timed"
 	for part in pid deep deeper; do gone "$(cat timed.$part)"; done
 	id=$(berth exec --detach "$lease" -- sh -c "$tree" sh "$PWD/killed")

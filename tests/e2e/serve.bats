@@ -197,12 +197,14 @@ mode() { stat -c %a "$1"; }
 	exits 125 env BERTH_FAULT=no.such.point:kill "$BERTH" version 2>err
 	has "$(cat err)" 'no.such.point'
 	has "$(berth --help)" 'berth VERB'
+	has "$(berth env --help)" 'env probe NAME'
 	berth help >/dev/null
 	exits 2 berth 2>err
 	exits 2 berth nonsense 2>err
 	has "$(cat err)" 'no verb "nonsense"'
 	exits 2 berth env 2>err
 	exits 2 berth env nonsense 2>err
+	has "$(cat err)" 'env usage NAME'
 	exits 2 berth runs --no-such-flag 2>err
 	has "$(cat err)" 'unknown flag --no-such-flag'
 	exits 2 berth runs extra 2>err

@@ -495,9 +495,9 @@ bool by_proc_sys(const struct facts *f)
 
 bool by_proc_kernel(const struct facts *f)
 {
-	static const char *const files[] = { "/proc/kallsyms", "/proc/keys", "/proc/timer_list",
-					     "/proc/kcore",    "/proc/kmsg", "/proc/sched_debug",
-					     "/proc/slabinfo" };
+	static const char *const files[] = { "/proc/kallsyms", "/proc/keys",   "/proc/timer_list",
+					     "/proc/kcore",    "/proc/kmsg",   "/proc/sched_debug",
+					     "/proc/slabinfo", "/proc/cmdline" };
 	char byte;
 
 	(void)f;

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import outside
-from yard import Host, Yard, bwrap, now
+from yard import HERE, Host, Yard, bwrap, now
 
 # Where a wall stands, and where its absence must be noticed. In a place of root of the place the
 # payload has the relay's user id; an ordinary user has only one.
@@ -32,7 +32,7 @@ WALLS = [  # fault point, where
     ("sandbox.wall.ipc_ns", DEFAULT), ("sandbox.wall.ipc_ns", USER),
     ("sandbox.wall.uts_ns", DEFAULT), ("sandbox.wall.uts_ns", USER),
     ("sandbox.wall.net_ns", DEFAULT), ("sandbox.wall.net_ns", USER),
-    ("sandbox.wall.cgroup_ns", DEFAULT),
+    ("sandbox.wall.cgroup_ns", DEFAULT), ("sandbox.wall.tree_cgroup", DEFAULT),
     ("sandbox.wall.uid_range", DEFAULT),
     ("sandbox.wall.etc", DEFAULT), ("sandbox.wall.etc", USER),
     ("sandbox.wall.mount_flags", DEFAULT), ("sandbox.wall.mount_flags", USER),
@@ -51,8 +51,25 @@ WALLS = [  # fault point, where
     # Either one suffices.
     ("sandbox.wall.close_fds+relay.wall.close_fds", DEFAULT),
 ]
+# Every wall that a place records, and the point that leaves it out.
+POINT_OF = {
+    "user_namespace": "sandbox.wall.uid_range", "mount_namespace": "sandbox.wall.pivot",
+    "pid_namespace": "sandbox.wall.pid_ns", "ipc_namespace": "sandbox.wall.ipc_ns",
+    "uts_namespace": "sandbox.wall.uts_ns", "cgroup_namespace": "sandbox.wall.cgroup_ns",
+    "network_none": "sandbox.wall.net_ns", "uid_range": "sandbox.wall.uid_range",
+    "payload_uid": "relay.wall.payload_uid", "system_read_only": "sandbox.wall.mount_flags",
+    "no_new_privs": "sandbox.wall.no_new_privs", "no_capabilities": "sandbox.wall.caps",
+    "seccomp": "relay.wall.seccomp", "landlock_scope": "sandbox.wall.landlock",
+    "proc_masked": "sandbox.wall.proc_masked", "cgroup_kill": "sandbox.wall.tree_cgroup",
+    "limit_memory": "sandbox.wall.limits", "limit_pids": "sandbox.wall.limits",
+    "limit_cpu": "sandbox.wall.limits", "limit_disk": "sandbox.wall.disk",
+    "limit_open_files": "relay.wall.open_files",
+}
 # Without these nothing works inside, and that is how it shows.
-MAY_REFUSE = {"sandbox.wall.uid_range", "relay.wall.payload_uid"}
+MAY_REFUSE = {"sandbox.wall.uid_range", "relay.wall.payload_uid", "sandbox.wall.tree_cgroup"}
+# One point for several walls: each of them must be missed.
+ALL_OF = {"sandbox.wall.limits": {"fork_bomb", "memory_hog", "cpu_hog"},
+          "relay.wall.limits": {"fork_bomb", "memory_hog", "cpu_hog"}}
 # What the host's network is by definition, and is said on the place.
 OPEN_BY_NETWORK = {"loopback", "interfaces"}
 
@@ -125,15 +142,23 @@ def all_walls(host):
     return {name.decode() for name in names}
 
 
+def recorded_walls():
+    with open(os.path.join(HERE, "../../src/wire/walls.h"), encoding="ascii") as f:
+        return set(re.findall(r'X\(WALL_\w+, "(\w+)"', f.read()))
+
+
 def walls(host):
     tried = {part for wall, _ in WALLS for part in wall.split("+")}
     bad = [f"{name} is left out by no test" for name in all_walls(host) ^ tried]
+    bad += [f"no point leaves out {name}" for name in recorded_walls() ^ set(POINT_OF)]
+    bad += [f"{point} is not tried" for point in set(POINT_OF.values()) - tried]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda w: (w, without(host, *w)), WALLS))
     for (wall, where), noticed in found:
         print(f"without {wall:44} {where:14} {', '.join(noticed) or 'NOBODY NOTICED'}")
         if not noticed:
             bad.append(f"nobody noticed that {wall} was missing ({where})")
+        bad += [f"{case} does not miss {wall}" for case in ALL_OF.get(wall, set()) - set(noticed)]
     return bad
 
 

@@ -16,6 +16,7 @@ def fork_bomb(place):
     """ends with its time, with fewer processes than its limit"""
     answer = place.ask(["bash", "-c", "b() { b | b & }; ulimit -u 5000; b; sleep 20"], timeoutMs=2000)
     yield "reason", answer["reason"], "timeout"
+    yield "told of its limit", "Resource temporarily unavailable" in answer["stderr"], True
     yield "the tree", place.count_processes(), 1
 
 

@@ -2,6 +2,7 @@
 what hostile names, roots and mounts lead to. One entry of CASES each; a function returns how it got
 through, or nothing."""
 
+import glob
 import os
 import signal
 import subprocess
@@ -56,6 +57,13 @@ def payload_seccomp(_host, yard, place):
     _, lease = yard.call("GET", f"/api/environment-leases/{place.lease}")
     standing = lease["metadata"]["boundary"]["walls"]
     return None if "seccomp" in standing else "it is not recorded"
+
+
+def tree_cgroup(_host, yard, place):
+    """everything is in the cgroup that is killed at the end (as root)"""
+    with open(f"/proc/{place.relay()}/cgroup", encoding="ascii") as f:
+        own = [line.strip() for line in f if line.startswith("0::")]
+    return str(own) if own and not yard.user and "/berth-" not in own[0] else None
 
 
 def kill_all(host, _yard, place):
@@ -180,6 +188,28 @@ def hostile_copy(host, yard, _place):
     out = tempfile.mkdtemp(prefix="out-", dir=host.dir)
     yard.cli("cp", f"{place.lease}:/workspace/t", out, check=False, timeout=30)
     place.release()
+    return brought(host, out)
+
+
+def swap_race(host, yard, _place):
+    """a directory and a link that change places while they are copied out"""
+    place = yard.acquire()
+    place.run("sh", "-c", f"mkdir -p t/d t/up && echo mine >t/d/canary && ln -s {host.open_dir} t/l"
+              f" && ln -s ../../../../../..{host.canary} t/up/c")
+    yard.cli("exec", "-q", "-d", place.lease, "--", "python3", "-c", "import ctypes, os\n"
+             "l = ctypes.CDLL(None)\nwhile True:\n l.renameat2(-100, b't/d', -100, b't/l', 2)\n"
+             " l.renameat2(-100, b't/d', -100, b't/up', 2)")
+    how = None
+    for _ in range(4):
+        out = tempfile.mkdtemp(prefix="out-", dir=host.dir)
+        yard.cli("cp", f"{place.lease}:/workspace/t", out, check=False, timeout=30)
+        how = how or brought(host, out)
+    place.release()
+    return how
+
+
+def brought(host, out):
+    """What a copy took out that it must not have."""
     for folder, _, names in os.walk(out):
         for name in names:
             path = os.path.join(folder, name)
@@ -219,6 +249,19 @@ def disk_filler(_host, _yard, place):
     return None if int(done.stdout.split()[0] or 0) <= 16 << 20 else done.stdout
 
 
+def cpu_hog(_host, yard, _place):
+    """processors: held back when it has had its share"""
+    place = yard.acquire(limits={"cpus": 0.1})
+    place.run("sh", "-c", "for i in 1 2 3 4 5 6; do timeout 1 sh -c 'while :; do :; done' & done;"
+              " wait", check=False)
+    name = yard.query("SELECT id FROM places WHERE holder_lease = ?", place.lease)[0][0]
+    stats = [line.split() for top in ("cpu/**", "") for path in
+             glob.glob(f"/sys/fs/cgroup/{top}/berth-*/{name}/cpu.stat", recursive=True)
+             for line in open(path, encoding="ascii")]
+    place.release()
+    return None if any(k == "nr_throttled" and int(v) > 0 for k, v in stats) else f"{stats}"
+
+
 def descriptor_hog(_host, _yard, place):
     """open files: not more than the limit"""
     done = place.run("python3", "-c", "import os\nn=0\ntry:\n while n<200:\n  os.dup(0); n+=1\n"
@@ -227,9 +270,10 @@ def descriptor_hog(_host, _yard, place):
 
 
 # In this order: the first are about walls, the last end the place.
-CASES = [relay_caps, relay_fds, relay_dumpable, payload_seccomp, exec_user, hostile_root,
-         hostile_mounts, hostile_copy, residue, kill_all, relay_death]
-LIMIT_CASES = [fork_bomb, memory_hog, disk_filler, descriptor_hog]
+WALL_CASES = [relay_caps, relay_fds, relay_dumpable, payload_seccomp, tree_cgroup]
+CASES = WALL_CASES + [exec_user, hostile_root, hostile_mounts, hostile_copy, swap_race, residue,
+                      kill_all, relay_death]
+LIMIT_CASES = [fork_bomb, memory_hog, cpu_hog, disk_filler, descriptor_hog]
 LAST = [daemon, wounds]
 LIMITED_ONLY = {case.__name__ for case in LIMIT_CASES}
 ABOUT = {case.__name__: case.__doc__ for case in CASES + LIMIT_CASES + LAST}
@@ -238,7 +282,7 @@ ABOUT = {case.__name__: case.__doc__ for case in CASES + LIMIT_CASES + LAST}
 def cases(host, yard, place, limited, brief):
     """Briefly: only those that walls can make a difference to."""
     found = {}
-    chosen = CASES[:4] if brief else CASES
+    chosen = WALL_CASES if brief else CASES
     for case in chosen + (LIMIT_CASES if limited else []) + ([] if brief else LAST):
         how = case(host, yard, place)
         found[case.__name__] = ("open", how) if how else ("held", "")

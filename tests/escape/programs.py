@@ -46,21 +46,17 @@ PROGRAMS = [
 NO_PROGRAM = {"shell", "sqlite", "terminal", "debugger"}
 
 
-def why_not(name, user):
-    """Why it is left out, or nothing."""
-    if name not in NO_PROGRAM and not shutil.which(name, path="/usr/bin:/bin"):
-        return "not installed"
-    if name == "java" and user and not os.environ.get("BERTH_LONG"):
-        return "once is enough"
-    return None
+def is_missing(name):
+    return name not in NO_PROGRAM and not shutil.which(name, path="/usr/bin:/bin")
 
 
 def try_one(yard, name, script, wanted):
     """(line, complaint or None)"""
     who = "ordinary user" if yard.user else "root"
-    skipped = why_not(name, yard.user)
-    if skipped:
-        return f"{who:14} {name:10} skipped: {skipped}", None
+    if is_missing(name):
+        return f"{who:14} {name:10} MISSING", f"{name} is not installed: see scripts/packages.txt"
+    if name == "java" and yard.user and not os.environ.get("BERTH_LONG"):
+        return f"{who:14} {name:10} skipped: once is enough", None
     place = yard.acquire()
     done = place.run("bash", "-c", script, check=False, timeout=90)
     place.release()

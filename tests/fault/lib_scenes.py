@@ -325,6 +325,19 @@ def lease_by_hand(w):
     w.release(held)
 
 
+def pause(w):
+    """A command stands still, twice asked for, goes on, and ends while it stands still."""
+    held = w.lease(w.environment("plain"))
+    if not held:
+        return
+    lease = f"/api/environment-leases/{held['id']}"
+    w.call("POST", lease + "/exec?detach=1", {"command": ["sleep", "600"],
+                                              "env": {"CANARY": w.server.data}})
+    for verb in ("pause", "pause", "resume", "pause"):
+        w.call("POST", f"{lease}/{verb}", {"generation": held["generation"]})
+    w.release(held)
+
+
 def refused_with_key(w):
     refusing = w.environment("refusing", faults={"acquire": {"fail": 1}})
     w.lease(refusing, key="k")
@@ -540,7 +553,7 @@ SCENES = [Scene(act) for act in (
     records, change_records, people, beats, run_here, run_much, run_in_place, run_bare, fail_and_retry,
     bring_files, bring_and_collect, bring_many, bring_repository, bring_worktree, stage_by_hand,
     cancel_and_time_out,
-    wait_in_queue, lease_by_hand, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
+    wait_in_queue, lease_by_hand, pause, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
     stubborn_release, archive, vanish, unexplained, compress, upkeep)] + [
     Scene(run_here, hold, without_local_environment, name="run_without_local"),
     Scene(in_workspace, in_workspace_before),

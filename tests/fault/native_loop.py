@@ -183,7 +183,7 @@ class Loop:
         if who == "server":
             self.up.clear()
             self.server.kill()
-            assert self.server.start(), "the server does not start again"
+            assert self.server.start(), "the server does not start again: " + self.server.tail()
             self.up.set()
         else:
             found = self.server.keeper() if who == "keeper" else list(self.server.relays().values())
@@ -198,15 +198,24 @@ class Loop:
     def run(self):
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
             going = [pool.submit(self.worker) for _ in range(WORKERS)]
-            at = 0
-            while not all(g.done() for g in going):
-                at += self.random.randint(1, 2 * CYCLES_PER_KILL)
-                while self.next < min(at, self.cycles) and not all(g.done() for g in going):
-                    time.sleep(0.002)
-                if self.next < self.cycles:
-                    self.kill_one()
+            try:
+                self.kill_often(going)
+            except BaseException:
+                # The pool waits for all of them: they must not wait for a server in turn.
+                self.next = self.cycles
+                self.up.set()
+                raise
             for g in going:
                 g.result()
+
+    def kill_often(self, going):
+        at = 0
+        while not all(g.done() for g in going):
+            at += self.random.randint(1, 2 * CYCLES_PER_KILL)
+            while self.next < min(at, self.cycles) and not all(g.done() for g in going):
+                time.sleep(0.002)
+            if self.next < self.cycles:
+                self.kill_one()
 
     def give_back(self):
         """Leases whose holder met a dead server."""

@@ -249,6 +249,7 @@ OLD_SCHEMA = 4  # as before runs could bring files
 
 def make_old(server):
     server.edit("DROP INDEX IF EXISTS places_gone_idx",
+                "ALTER TABLE leases DROP COLUMN paused",
                 *(f"ALTER TABLE runs DROP COLUMN {column}" for column in FILES_COLUMNS),
                 f"DELETE FROM schema_migrations WHERE version > {OLD_SCHEMA}")
 

@@ -104,6 +104,8 @@ static const struct expectation {
 	{ "POST /api/environments/:id/leases", ENVIRONMENT_MANAGERS },
 	{ "GET /api/environment-leases/:id", ENVIRONMENT_MANAGERS },
 	{ "POST /api/environment-leases/:id/renew", ENVIRONMENT_MANAGERS },
+	{ "POST /api/environment-leases/:id/pause", ENVIRONMENT_MANAGERS },
+	{ "POST /api/environment-leases/:id/resume", ENVIRONMENT_MANAGERS },
 	{ "POST /api/environment-leases/:id/release", ENVIRONMENT_MANAGERS },
 	{ "POST /api/environment-leases/:id/exec", ENVIRONMENT_MANAGERS },
 	{ "GET /api/environment-leases/:id/files", ENVIRONMENT_MANAGERS },

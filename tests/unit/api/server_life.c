@@ -1,5 +1,8 @@
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include "api/data.h"
 #include "api/upkeep.h"
 #include "fixture.h"
@@ -41,6 +44,39 @@ static void a_second_server_is_told_who_holds_the_directory(void **state)
 	_cleanup_json_ json_t *health = get(t, "/api/health");
 
 	assert_string_equal(json_str(health, "status"), "ok");
+}
+
+static pid_t child_that(bool lingers)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (lingers)
+			usleep(50000);
+		_exit(0);
+	}
+	return pid;
+}
+
+static void a_lock_that_only_a_child_of_the_dead_has_is_waited_for(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_error_ struct error err = { 0 };
+	struct clock clock;
+	_cleanup_close_ int dirfd = -1, lock = -1;
+	pid_t dead = child_that(false), child;
+	int held;
+
+	clock_init_system(&clock);
+	assert_int_equal(waitpid(dead, NULL, 0), dead);
+	assert_int_equal(data_open(t->data, &dirfd, &err), 0);
+	held = openat(dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(flock(held, LOCK_EX), 0);
+	assert_true(dprintf(held, "{\"pid\":%d}", (int)dead) > 0);
+	child = child_that(true);
+	close(held);
+	assert_int_equal(data_lock(dirfd, t->data, &clock, &lock, &err), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
 static void the_directory_and_the_socket_are_private(void **state)
@@ -264,6 +300,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		life_test(a_second_server_is_told_who_holds_the_directory),
+		life_test(a_lock_that_only_a_child_of_the_dead_has_is_waited_for),
 		life_test(the_directory_and_the_socket_are_private),
 		life_test(a_directory_of_somebody_else_is_refused),
 		life_test(a_socket_may_lie_deeper_than_its_address_can_say),

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "channel/files.h"
+#include "wire/message.h"
 
 struct files {
 	struct execs *t;
@@ -340,6 +341,39 @@ static void a_reader_that_stops_holds_up_nobody(void **state)
 	file_reader_close(slow);
 }
 
+/* Their data is bounded by its credit, and is no reason to refuse the next one. */
+static void many_writers_at_once_are_all_served(void **state)
+{
+	enum { WRITERS = 32 };
+	struct files *f = *state;
+	const size_t len = WIRE_WRITE_CREDIT;
+	_cleanup_free_ char *data = xcalloc(1, len);
+	struct file_write_options options = { 0 };
+	struct file_writer *writers[WRITERS];
+	struct error err = { 0 };
+	pid_t relay;
+
+	put(f, "first", data, 1, 0);
+	relay = relay_pid(f->t, "dir-place");
+	assert_int_equal(kill(relay, SIGSTOP), 0);
+	for (int i = 0; i < WRITERS; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "w%d", i);
+		if (place_file_create(&f->in, name, &options, &writers[i], &err) < 0 ||
+		    file_writer_append(writers[i], data, len, &err) < 0)
+			fail_msg("%s: %s", name, err.message);
+	}
+	assert_int_equal(kill(relay, SIGCONT), 0);
+	for (int i = 0; i < WRITERS; i++) {
+		struct file_info info;
+
+		assert_int_equal(file_writer_commit(writers[i], &info, NULL), 0);
+		assert_int_equal(info.size, len);
+		file_info_clear(&info);
+	}
+}
+
 static void commands_start_in_the_place(void **state)
 {
 	struct files *f = *state;
@@ -369,6 +403,7 @@ int main(void)
 		with_files(a_place_that_is_the_host_takes_absolute_paths),
 		with_files(files_need_an_open_place_and_the_right_generation),
 		with_files(a_reader_that_stops_holds_up_nobody),
+		with_files(many_writers_at_once_are_all_served),
 		with_files(commands_start_in_the_place),
 	};
 

@@ -1,212 +1,88 @@
-/*
- * A relay that is not one: it listens where a relay should, in a directory of the test's own, and
- * holds the key or not.
- */
-#include "execs.h"
-#include <stdatomic.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include "wire/conn.h"
-#include "wire/hello.h"
+/* What a relay that is not one says about commands is refused, told in the log, and bounded. */
+#include "impostor.h"
 
-#define HOSTILE "hostile"
-#define MISTAKE(name) static void name(struct impostor *im)
+#define MISTAKE(name) static void name(struct liar *im)
 
-struct impostor {
-	struct execs *t;
-	pthread_t thread;
-	int listener;
-	atomic_bool stop;
-	atomic_int connections;
-	uint8_t key[HELLO_KEY_SIZE];
-	struct buf recorded; /* a challenge of an earlier hello */
+struct liar {
+	struct impostor as;
 	bool silent;
-	bool replay;
-	/* The connection that is being served. */
-	struct conn conn;
 	uint32_t stream; /* of the attachment */
-	void (*mistake)(struct impostor *);
-	int log_fd, old_stderr;
+	void (*mistake)(struct liar *);
 };
 
-static bool next_frame(struct impostor *im, struct frame *frame)
-{
-	for (int i = 0; i < PATIENCE_MS / 10 && !atomic_load(&im->stop); i++) {
-		struct pollfd p = { .fd = im->conn.fd, .events = POLLIN };
-		int r = conn_next(&im->conn, frame, NULL);
-
-		if (r != 0)
-			return r > 0;
-		if (poll(&p, 1, 10) > 0 && conn_fill(&im->conn) < 0)
-			return false;
-	}
-	return false;
-}
-
-static void flush(struct impostor *im)
-{
-	while (conn_backlog(&im->conn) > 0 && !atomic_load(&im->stop)) {
-		struct pollfd p = { .fd = im->conn.fd, .events = POLLOUT };
-
-		if (conn_flush(&im->conn) < 0)
-			return;
-		if (conn_backlog(&im->conn) > 0)
-			poll(&p, 1, 10);
-	}
-}
-
-static bool greet_back(struct impostor *im)
-{
-	struct hello hello;
-	struct frame frame;
-
-	if (!next_frame(im, &frame) ||
-	    hello_challenge(&hello, im->key, HOSTILE, 0, &frame, &im->conn.out, NULL) < 0)
-		return false;
-	if (im->replay && im->recorded.len > 0) {
-		im->conn.out.len = 0;
-		buf_append(&im->conn.out, im->recorded.data, im->recorded.len);
-	} else {
-		buf_reset(&im->recorded);
-		buf_append(&im->recorded, im->conn.out.data, im->conn.out.len);
-	}
-	flush(im);
-	if (!next_frame(im, &frame) || hello_verify(&hello, im->key, &frame, NULL) < 0)
-		return false;
-	wire_encode(&im->conn.out, 0, WIRE_WELCOME,
-		    &(struct wire_welcome){ .absence_ms = 60000, .pid = 1 }, NULL);
-	flush(im);
-	im->conn.max_payload = WIRE_PAYLOAD_MAX;
-	return true;
-}
-
 /* Serves an attachment, then makes its mistake and looks on. */
-static void serve(struct impostor *im)
+static void serve(struct impostor *as)
 {
+	struct liar *im = container_of(as, struct liar, as);
 	struct frame frame;
 
 	if (im->silent) {
-		next_frame(im, &frame);
-		while (next_frame(im, &frame))
+		while (impostor_next(as, &frame))
 			;
 		return;
 	}
-	if (!greet_back(im))
+	if (!impostor_greet(as))
 		return;
-	while (next_frame(im, &frame)) {
+	while (impostor_next(as, &frame)) {
 		if (frame.type != WIRE_EXEC_ATTACH)
 			continue;
 		im->stream = frame.stream;
-		wire_encode(&im->conn.out, frame.stream, WIRE_EXEC_STARTED,
+		wire_encode(&as->conn.out, frame.stream, WIRE_EXEC_STARTED,
 			    &(struct wire_exec_started){ .pid = 7, .existing = 1 }, NULL);
 		if (im->mistake)
 			im->mistake(im);
-		flush(im);
+		impostor_flush(as);
 	}
-}
-
-static void *impostor_main(void *arg)
-{
-	struct impostor *im = arg;
-
-	while (!atomic_load(&im->stop)) {
-		struct pollfd p = { .fd = im->listener, .events = POLLIN };
-		int fd;
-
-		if (poll(&p, 1, 10) <= 0)
-			continue;
-		fd = accept4(im->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0)
-			continue;
-		atomic_fetch_add(&im->connections, 1);
-		conn_init(&im->conn, fd, WIRE_PAYLOAD_MAX);
-		serve(im);
-		conn_close(&im->conn);
-	}
-	return NULL;
-}
-
-static void impostor_start(struct impostor *im)
-{
-	struct exec_place place = place_with(HOSTILE, 1);
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-
-	mkdirat(im->t->dir->fd, "run/places", 0700);
-	mkdirat(im->t->dir->fd, "run/places/" HOSTILE, 0700);
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/run/places/" HOSTILE "/s",
-		 im->t->dir->path);
-	im->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	assert_int_equal(bind(im->listener, (struct sockaddr *)&address, sizeof(address)), 0);
-	assert_int_equal(listen(im->listener, 8), 0);
-	assert_int_equal(pthread_create(&im->thread, NULL, impostor_main, im), 0);
-	assert_int_equal(executor_open_place(im->t->executor, &place, NULL), 0);
 }
 
 static int hostile_setup(void **state)
 {
-	struct impostor *im = calloc(1, sizeof(*im));
-	struct exec_place place = place_with(HOSTILE, 1);
-	void *t;
+	struct liar *im = xcalloc(1, sizeof(*im));
 
-	assert_non_null(im);
-	execs_setup(&t);
-	im->t = t;
-	memcpy(im->key, place.key, sizeof(im->key));
-	im->log_fd =
-		openat(im->t->dir->fd, "stderr", O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	im->old_stderr = dup(2);
-	assert_int_equal(dup2(im->log_fd, 2), 2);
+	impostor_prepare(&im->as, serve);
 	*state = im;
 	return 0;
 }
 
 static int hostile_teardown(void **state)
 {
-	struct impostor *im = *state;
-	void *t = im->t;
+	struct liar *im = *state;
+	int rc = impostor_end(&im->as);
 
-	atomic_store(&im->stop, true);
-	pthread_join(im->thread, NULL);
-	close(im->listener);
-	dup2(im->old_stderr, 2);
-	close(im->old_stderr);
-	close(im->log_fd);
-	buf_free(&im->recorded);
 	free(im);
-	return execs_teardown(&t);
+	return rc;
 }
 
 #define with_hostile(test) cmocka_unit_test_setup_teardown(test, hostile_setup, hostile_teardown)
 
-static void prepare_hostile(struct impostor *im, struct going *g)
+static void prepare_hostile(struct liar *im, struct going *g)
 {
-	prepare(im->t, g, NULL);
+	prepare(im->as.t, g, NULL);
 	g->spec.place_id = HOSTILE;
 	g->spec.generation = 1;
 }
 
 /* How often the log has the text. */
-static int logged(struct impostor *im, const char *text)
+static int logged(struct liar *im, const char *text)
 {
 	_cleanup_buf_ struct buf log = { 0 };
 	int count = 0;
 
-	assert_int_equal(file_read(im->t->dir->fd, "stderr", &log, 1 << 20, NULL), 0);
+	assert_int_equal(file_read(im->as.t->dir->fd, "stderr", &log, 1 << 20, NULL), 0);
 	for (const char *p = buf_str(&log); (p = strstr(p, text)); p++)
 		count++;
 	return count;
 }
 
 /* A relay that does this is heard a few times, told about each time, and then never again. */
-static void expect_given_up(struct impostor *im, void (*mistake)(struct impostor *),
-			    const char *text)
+static void expect_given_up(struct liar *im, void (*mistake)(struct liar *), const char *text)
 {
 	struct going g;
 
 	im->mistake = mistake;
-	impostor_start(im);
+	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	if (exec_adopt(im->t->executor, &g.spec, &g.exec, &g.err) < 0) {
+	if (exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err) < 0) {
 		assert_int_equal(g.err.code, ERR_LEASE_LOST);
 		runlog_close(g.log);
 	} else {
@@ -216,12 +92,12 @@ static void expect_given_up(struct impostor *im, void (*mistake)(struct impostor
 	}
 	error_clear(&g.err);
 	assert_in_range(logged(im, text), 1, 4);
-	assert_in_range(atomic_load(&im->connections), 1, 8);
+	assert_in_range(atomic_load(&im->as.connections), 1, 8);
 }
 
 MISTAKE(says_garbage)
 {
-	buf_append(&im->conn.out, "\x05\x00\x00\x00\xee\x00\x01\x00\x00\x00hello", 15);
+	buf_append(&im->as.conn.out, "\x05\x00\x00\x00\xee\x00\x01\x00\x00\x00hello", 15);
 }
 
 static void garbage_is_refused(void **state)
@@ -231,7 +107,7 @@ static void garbage_is_refused(void **state)
 
 MISTAKE(says_too_much)
 {
-	frame_begin(&im->conn.out, WIRE_OUTPUT, 0, im->stream, 0x7fffffff);
+	frame_begin(&im->as.conn.out, WIRE_OUTPUT, 0, im->stream, 0x7fffffff);
 }
 
 static void a_huge_frame_is_refused_before_it_costs_memory(void **state)
@@ -246,7 +122,7 @@ MISTAKE(ignores_credit)
 	for (uint64_t offset = 0; offset < 2 << 20; offset += 65536) {
 		put_le64((uint8_t *)data, offset);
 		put_le64((uint8_t *)data + 8, offset);
-		frame_append(&im->conn.out, WIRE_OUTPUT, WIRE_STDOUT, im->stream, data,
+		frame_append(&im->as.conn.out, WIRE_OUTPUT, WIRE_STDOUT, im->stream, data,
 			     65536 + WIRE_OUTPUT_OVERHEAD);
 	}
 }
@@ -254,22 +130,22 @@ MISTAKE(ignores_credit)
 /* Nobody takes anything while it comes, so no credit can be given back. */
 static void more_than_the_credit_is_refused(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	struct going g;
 
 	im->mistake = ignores_credit;
-	impostor_start(im);
+	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->t->executor, &g.spec, &g.exec, NULL), 0);
+	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, NULL), 0);
 	wait_until(logged(im, "has credit for") > 0);
-	executor_detach(im->t->executor);
+	executor_detach(im->as.t->executor);
 	wait_in_thread(&g);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
 }
 
 MISTAKE(uses_a_wrong_stream)
 {
-	frame_append(&im->conn.out, WIRE_DATA, 0, im->stream + 1000, "x", 1);
+	frame_append(&im->as.conn.out, WIRE_DATA, 0, im->stream + 1000, "x", 1);
 }
 
 static void a_stream_that_was_never_opened_is_refused(void **state)
@@ -281,7 +157,7 @@ MISTAKE(lies_about_offsets)
 {
 	uint8_t data[WIRE_OUTPUT_OVERHEAD + 1] = { 9 };
 
-	frame_append(&im->conn.out, WIRE_OUTPUT, WIRE_STDOUT, im->stream, data, sizeof(data));
+	frame_append(&im->as.conn.out, WIRE_OUTPUT, WIRE_STDOUT, im->stream, data, sizeof(data));
 }
 
 static void output_at_a_wrong_offset_is_refused(void **state)
@@ -291,7 +167,7 @@ static void output_at_a_wrong_offset_is_refused(void **state)
 
 MISTAKE(lies_about_the_end)
 {
-	wire_encode(&im->conn.out, im->stream, WIRE_EXEC_EXIT,
+	wire_encode(&im->as.conn.out, im->stream, WIRE_EXEC_EXIT,
 		    &(struct wire_exec_exit){ .reason = REASON_EXITED, .end_offset = 5 }, NULL);
 }
 
@@ -302,7 +178,7 @@ static void an_exit_before_the_output_is_refused(void **state)
 
 MISTAKE(talks_out_of_turn)
 {
-	wire_encode(&im->conn.out, 0, WIRE_WELCOME,
+	wire_encode(&im->as.conn.out, 0, WIRE_WELCOME,
 		    &(struct wire_welcome){ .absence_ms = 1, .pid = 1 }, NULL);
 }
 
@@ -314,7 +190,7 @@ static void a_message_of_the_wrong_stream_is_refused(void **state)
 MISTAKE(grants_without_end)
 {
 	for (int i = 0; i < 3; i++)
-		wire_encode(&im->conn.out, im->stream, WIRE_CREDIT,
+		wire_encode(&im->as.conn.out, im->stream, WIRE_CREDIT,
 			    &(struct wire_credit){ .bytes = WIRE_CREDIT_MAX }, NULL);
 }
 
@@ -326,35 +202,35 @@ static void too_much_credit_is_refused(void **state)
 MISTAKE(chatters)
 {
 	for (int i = 0; i < 20000; i++)
-		wire_encode(&im->conn.out, im->stream, WIRE_EXEC_TRUNCATED,
+		wire_encode(&im->as.conn.out, im->stream, WIRE_EXEC_TRUNCATED,
 			    &(struct wire_exec_truncated){ .from_offset = 0, .to_offset = 1 },
 			    NULL);
 }
 
 static void endless_messages_are_refused(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	struct going g;
 
 	im->mistake = chatters;
-	impostor_start(im);
+	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->t->executor, &g.spec, &g.exec, NULL), 0);
+	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, NULL), 0);
 	wait_until(logged(im, "more messages than any answer has") > 0);
-	executor_detach(im->t->executor);
+	executor_detach(im->as.t->executor);
 	wait_in_thread(&g);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
 }
 
 static void one_without_the_key_learns_and_gets_nothing(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	struct going g;
 
-	im->key[5] ^= 1;
-	impostor_start(im);
+	im->as.key[5] ^= 1;
+	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err), -1);
 	assert_int_equal(g.err.code, ERR_LEASE_LOST);
 	assert_true(logged(im, "does not hold the place's key") > 0);
 	runlog_close(g.log);
@@ -362,15 +238,15 @@ static void one_without_the_key_learns_and_gets_nothing(void **state)
 
 static void a_replayed_hello_is_refused(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	struct going g;
 
-	im->replay = true;
+	im->as.replay = true;
 	/* The first connection goes well and is broken off; the second one hears the first again.
 	 */
 	expect_given_up(im, says_garbage, "a message of type 0xee");
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err), -1);
 	assert_int_equal(g.err.code, ERR_LEASE_LOST);
 	assert_true(logged(im, "does not hold the place's key") >= 1);
 	runlog_close(g.log);
@@ -385,17 +261,17 @@ static void *detach_soon(void *arg)
 
 static void silence_keeps_nobody_for_ever(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	struct timespec begin, end;
 	pthread_t thread;
 	struct going g;
 
 	im->silent = true;
-	impostor_start(im);
+	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	pthread_create(&thread, NULL, detach_soon, im->t->executor);
+	pthread_create(&thread, NULL, detach_soon, im->as.t->executor);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
-	assert_int_equal(exec_adopt(im->t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err), -1);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
 	assert_in_range(end.tv_sec - begin.tv_sec, 0, 12);

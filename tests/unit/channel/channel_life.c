@@ -311,6 +311,54 @@ static void a_killed_relay_is_a_lost_lease_and_leaves_no_process(void **state)
 }
 
 /* Starts a command whose end nobody here takes, waits until it is written down, kills the relay. */
+static bool text_into(const char *dir, const char *name, const char *text)
+{
+	_cleanup_free_ char *path = xasprintf("%s/%s", dir, name);
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* Memory for nobody but the process; it is dead as soon as it asks for more. */
+static bool starve(const char *dir, pid_t pid)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", (int)pid);
+	return mkdir(dir, 0755) == 0 && text_into(dir, "memory.limit_in_bytes", "65536") &&
+	       text_into(dir, "cgroup.procs", number);
+}
+
+static void a_relay_that_the_kernel_kills_for_memory_is_a_lost_lease(void **state)
+{
+	struct execs *t = *state;
+	_cleanup_free_ char *group =
+		xasprintf("/sys/fs/cgroup/memory/%s", strrchr(t->dir->path, '/') + 1);
+	struct going g;
+	pid_t relay, child;
+
+	prepare(t, &g,
+		SHELL_COMMAND("setsid sleep 1000 & echo $! >child; echo hello; until test -e more;"
+			      " do sleep 0.02; done; head -c 4000000 /dev/zero; sleep 1000"));
+	start_in_thread(t, &g);
+	wait_until((child = pid_in(t, "child")) > 0);
+	wait_until(runlog_size(t->logs, g.id) > 0);
+	relay = relay_pid(t, PLACE);
+	if (!starve(group, relay)) {
+		rmdir(group);
+		kill(relay, SIGKILL);
+		join(&g);
+		skip();
+	}
+	/* What it would have to hold of this is more than it can have. */
+	assert_int_equal(mkdirat(t->dir->fd, "more", 0700), 0);
+	join(&g);
+	assert_int_equal(g.result.reason, EXEC_LEASE_LOST);
+	assert_true(runlog_size(t->logs, g.id) >= (int64_t)strlen("hello\n"));
+	wait_until(!is_alive(relay) && !is_alive(child));
+	wait_until(rmdir(group) == 0);
+}
+
 static void end_unheard(struct execs *t, struct going *g, const char *script)
 {
 	struct stat st;
@@ -604,6 +652,7 @@ int main(void)
 		with_execs(an_exit_that_was_kept_is_told_again_until_it_is_forgotten),
 		with_execs(an_exec_that_was_never_started_cannot_be_adopted),
 		with_execs(a_killed_relay_is_a_lost_lease_and_leaves_no_process),
+		with_execs(a_relay_that_the_kernel_kills_for_memory_is_a_lost_lease),
 		with_execs(an_end_that_a_dead_relay_had_written_down_is_found),
 		with_execs(the_output_of_a_dead_relay_is_found_in_its_ring),
 		with_execs(a_damaged_journal_is_a_lost_lease_not_a_lie),

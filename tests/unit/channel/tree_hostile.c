@@ -2,181 +2,78 @@
  * Relays that are none: what they say about trees is believed only as far as it can be checked.
  */
 #include "tree_place.h"
-#include <stdatomic.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include "wire/conn.h"
-#include "wire/hello.h"
+#include "impostor.h"
 #include "wire/record.h"
 
-#define HOSTILE "hostile"
-
-struct impostor {
-	struct execs *t;
+struct liar {
+	struct impostor as;
 	struct place_ref in;
-	pthread_t thread;
-	int listener;
-	atomic_bool stop, greeted;
-	uint8_t key[HELLO_KEY_SIZE];
-	uint64_t features;
 	/* What it answers to a request about a tree: these records, and the end. */
 	struct buf answer;
 	bool endless; /* the answer is repeated for ever */
 	atomic_ullong sent;
-	struct conn conn;
-	int old_stderr;
 };
 
-static bool next_frame(struct impostor *im, struct frame *frame)
-{
-	for (int i = 0; i < PATIENCE_MS / 5 && !atomic_load(&im->stop); i++) {
-		struct pollfd p = { .fd = im->conn.fd, .events = POLLIN };
-		int r = conn_next(&im->conn, frame, NULL);
-
-		if (r != 0)
-			return r > 0;
-		if (poll(&p, 1, 5) > 0 && conn_fill(&im->conn) < 0)
-			return false;
-	}
-	return false;
-}
-
-static bool flush(struct impostor *im)
-{
-	while (conn_backlog(&im->conn) > 0 && !atomic_load(&im->stop)) {
-		struct pollfd p = { .fd = im->conn.fd, .events = POLLOUT };
-
-		if (conn_flush(&im->conn) < 0)
-			return false;
-		if (conn_backlog(&im->conn) > 0)
-			poll(&p, 1, 5);
-	}
-	return !atomic_load(&im->stop);
-}
-
-static bool greet_back(struct impostor *im)
-{
-	struct hello hello;
-	struct frame frame;
-
-	if (!next_frame(im, &frame) || hello_challenge(&hello, im->key, HOSTILE, im->features,
-						       &frame, &im->conn.out, NULL) < 0)
-		return false;
-	if (!flush(im) || !next_frame(im, &frame) ||
-	    hello_verify(&hello, im->key, &frame, NULL) < 0)
-		return false;
-	wire_encode(&im->conn.out, 0, WIRE_WELCOME,
-		    &(struct wire_welcome){ .absence_ms = 60000, .pid = 1 }, NULL);
-	im->conn.max_payload = WIRE_PAYLOAD_MAX;
-	atomic_store(&im->greeted, true);
-	return flush(im);
-}
-
 /* Never more than it may: credit is checked elsewhere. */
-static void answer(struct impostor *im, uint32_t stream)
+static void answer(struct liar *im, uint32_t stream)
 {
 	uint64_t credit = 4u << 20;
 	struct frame frame;
 
 	do {
 		while (credit < im->answer.len)
-			if (!next_frame(im, &frame))
+			if (!impostor_next(&im->as, &frame))
 				return;
 			else if (frame.type == WIRE_CREDIT && frame.stream == stream)
 				credit += get_le32(frame.payload + 6);
-		frame_append(&im->conn.out, WIRE_DATA, 0, stream, im->answer.data,
+		frame_append(&im->as.conn.out, WIRE_DATA, 0, stream, im->answer.data,
 			     (uint32_t)im->answer.len);
 		credit -= im->answer.len;
 		atomic_fetch_add(&im->sent, im->answer.len);
-		if (!flush(im))
+		if (!impostor_flush(&im->as))
 			return;
 	} while (im->endless);
-	frame_append(&im->conn.out, WIRE_DATA, WIRE_END, stream, "", 0);
-	flush(im);
+	frame_append(&im->as.conn.out, WIRE_DATA, WIRE_END, stream, "", 0);
+	impostor_flush(&im->as);
 }
 
-static void serve(struct impostor *im)
+static void serve(struct impostor *as)
 {
 	struct frame frame;
 
-	if (!greet_back(im))
+	if (!impostor_greet(as))
 		return;
-	while (next_frame(im, &frame))
+	while (impostor_next(as, &frame))
 		if (frame.type >= WIRE_TREE_SCAN && frame.type <= WIRE_TREE_GET)
-			answer(im, frame.stream);
+			answer(container_of(as, struct liar, as), frame.stream);
 }
 
-static void *impostor_main(void *arg)
+static void liar_start(struct liar *im)
 {
-	struct impostor *im = arg;
-
-	while (!atomic_load(&im->stop)) {
-		struct pollfd p = { .fd = im->listener, .events = POLLIN };
-		int fd;
-
-		if (poll(&p, 1, 5) <= 0)
-			continue;
-		fd = accept4(im->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0)
-			continue;
-		conn_init(&im->conn, fd, WIRE_PAYLOAD_MAX);
-		serve(im);
-		conn_close(&im->conn);
-	}
-	return NULL;
-}
-
-static void impostor_start(struct impostor *im)
-{
-	struct exec_place place = place_with(HOSTILE, 1);
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-
-	mkdirat(im->t->dir->fd, "run/places", 0700);
-	mkdirat(im->t->dir->fd, "run/places/" HOSTILE, 0700);
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/run/places/" HOSTILE "/s",
-		 im->t->dir->path);
-	im->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	assert_int_equal(bind(im->listener, (struct sockaddr *)&address, sizeof(address)), 0);
-	assert_int_equal(listen(im->listener, 8), 0);
-	assert_int_equal(pthread_create(&im->thread, NULL, impostor_main, im), 0);
-	assert_int_equal(executor_open_place(im->t->executor, &place, NULL), 0);
+	impostor_start(&im->as);
 	/* Whoever is quicker than the mender has the keeper make a real one. */
-	wait_until(atomic_load(&im->greeted));
+	wait_until(atomic_load(&im->as.greeted));
 }
 
 static int hostile_setup(void **state)
 {
-	struct impostor *im = calloc(1, sizeof(*im));
-	struct exec_place place = place_with(HOSTILE, 1);
-	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	void *t;
+	struct liar *im = xcalloc(1, sizeof(*im));
 
-	assert_non_null(im);
-	execs_setup(&t);
-	im->t = t;
-	im->in = (struct place_ref){ im->t->executor, HOSTILE, 1 };
-	im->features = WIRE_FEATURE_TREES;
-	memcpy(im->key, place.key, sizeof(im->key));
-	im->old_stderr = dup(2);
-	assert_int_equal(dup2(null, 2), 2);
-	close(null);
+	impostor_prepare(&im->as, serve);
+	im->as.features = WIRE_FEATURE_TREES;
+	im->in = (struct place_ref){ im->as.t->executor, HOSTILE, 1 };
 	*state = im;
 	return 0;
 }
 
 static int hostile_teardown(void **state)
 {
-	struct impostor *im = *state;
-	void *t = im->t;
+	struct liar *im = *state;
+	int rc = impostor_end(&im->as);
 
-	atomic_store(&im->stop, true);
-	pthread_join(im->thread, NULL);
-	close(im->listener);
-	dup2(im->old_stderr, 2);
-	close(im->old_stderr);
 	buf_free(&im->answer);
 	free(im);
-	return execs_teardown(&t);
+	return rc;
 }
 
 #define with_hostile(test) cmocka_unit_test_setup_teardown(test, hostile_setup, hostile_teardown)
@@ -260,7 +157,7 @@ static void say(struct buf *out, const struct said *said)
 	}
 
 /* A relay that breaks a rule is cut off; the next answer needs a new one. */
-static int scan_of(struct impostor *im, const struct said *said, struct kept *k, struct error *err)
+static int scan_of(struct liar *im, const struct said *said, struct kept *k, struct error *err)
 {
 	buf_reset(&im->answer);
 	for (; said->kind; said++)
@@ -302,7 +199,7 @@ static int ignore_end(void *arg, const struct tree_entry *entry, bool changed, s
 	return ignore_entry(arg, entry, err);
 }
 
-static int get_of(struct impostor *im, const struct said *said, struct error *err)
+static int get_of(struct liar *im, const struct said *said, struct error *err)
 {
 	size_t at = 0;
 	struct place_get get = {
@@ -321,7 +218,7 @@ static int get_of(struct impostor *im, const struct said *said, struct error *er
 	return place_tree_get(&im->in, &get, err);
 }
 
-static int hash_of(struct impostor *im, const struct said *said, struct error *err)
+static int hash_of(struct liar *im, const struct said *said, struct error *err)
 {
 	size_t at = 0;
 
@@ -331,7 +228,7 @@ static int hash_of(struct impostor *im, const struct said *said, struct error *e
 	return place_tree_hash(&im->in, "", next_path, ignore_entry, &at, err);
 }
 
-static int put_of(struct impostor *im, const struct said *said, struct error *err)
+static int put_of(struct liar *im, const struct said *said, struct error *err)
 {
 	struct tree_entry a = { .path = "a", .path_len = 1, .type = TREE_DIR };
 	struct tree_writer *w;
@@ -350,7 +247,7 @@ static int put_of(struct impostor *im, const struct said *said, struct error *er
 
 enum asked { SCAN, HASH, PUT, GET };
 
-static int ask(struct impostor *im, enum asked what, const struct said *said, struct error *err)
+static int ask(struct liar *im, enum asked what, const struct said *said, struct error *err)
 {
 	struct kept k = { 0 };
 	int rc = -1;
@@ -428,13 +325,13 @@ static void lies_about_trees_are_seen(void **state)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(lies); i++) {
 		_cleanup_error_ struct error err = { 0 };
-		struct impostor *im;
+		struct liar *im;
 		void *own;
 
 		(void)state;
 		hostile_setup(&own);
 		im = own;
-		impostor_start(im);
+		liar_start(im);
 		if (ask(im, lies[i].what, lies[i].said, &err) == 0)
 			fail_msg("%s: believed", lies[i].name);
 		if (err.code != ERR_PROTOCOL)
@@ -446,7 +343,7 @@ static void lies_about_trees_are_seen(void **state)
 
 static void the_truth_is_believed(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	static const struct {
 		enum asked what;
 		struct said said[10];
@@ -459,46 +356,46 @@ static void the_truth_is_believed(void **state)
 		    END_ } },
 	};
 
-	impostor_start(im);
+	liar_start(im);
 	for (size_t i = 0; i < ARRAY_SIZE(truths); i++)
 		must(ask(im, truths[i].what, truths[i].said, why));
 }
 
 static void an_endless_tree_ends(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	_cleanup_error_ struct error err = { 0 };
 	static const struct said same[] = { { RECORD_TICK, NULL, TREE_NONE, 0, 0 },
 					    DIR_("a"),
 					    END_ };
 
 	im->endless = true;
-	impostor_start(im);
+	liar_start(im);
 	assert_int_equal(ask(im, SCAN, same, &err), -1);
 	assert_int_equal(err.code, ERR_PROTOCOL);
 }
 
 static void a_relay_that_only_ever_ticks_is_given_up(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	_cleanup_error_ struct error err = { 0 };
 	struct said ticks[101] = { 0 };
 
 	for (int i = 0; i < 100; i++)
 		ticks[i].kind = RECORD_TICK;
 	im->endless = true;
-	impostor_start(im);
+	liar_start(im);
 	assert_int_equal(ask(im, HASH, ticks, &err), -1);
 	assert_int_equal(err.code, ERR_PROTOCOL);
 }
 
 static void an_old_relay_is_told_apart(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	static const struct said nothing[] = { DONE_, END_ };
 
-	im->features = WIRE_FEATURE_EXEC | WIRE_FEATURE_FILES;
-	impostor_start(im);
+	im->as.features = WIRE_FEATURE_EXEC | WIRE_FEATURE_FILES;
+	liar_start(im);
 	for (int what = SCAN; what <= GET; what++) {
 		_cleanup_error_ struct error err = { 0 };
 
@@ -512,13 +409,13 @@ static void an_old_relay_is_told_apart(void **state)
 
 static void a_failure_is_told_in_text_that_can_be_shown(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	_cleanup_error_ struct error err = { 0 };
 	static const char word[] = "\x1b\x00\x00\x00\x00\x00\x00\x00"
 				   "bad \xff name";
 	struct kept k = { 0 };
 
-	impostor_start(im);
+	liar_start(im);
 	wire_record_append(&im->answer, RECORD_FAILED, word, sizeof(word) - 1);
 	assert_int_equal(
 		place_tree_scan(&im->in, &(struct place_scan){ .root = "" }, keep, &k, &err), -1);
@@ -538,13 +435,13 @@ static int never_called(void *arg, const struct one_shot_call *call, struct one_
 
 static void a_place_without_a_relay_says_so(void **state)
 {
-	struct impostor *im = *state;
+	struct liar *im = *state;
 	struct exec_place place = place_with("bare", 1);
 	static const struct said nothing[] = { DONE_, END_ };
 
-	impostor_start(im);
+	liar_start(im);
 	place.one_shot = (struct one_shot){ .call = never_called };
-	assert_int_equal(executor_open_place(im->t->executor, &place, NULL), 0);
+	assert_int_equal(executor_open_place(im->as.t->executor, &place, NULL), 0);
 	im->in.place_id = "bare";
 	for (int what = SCAN; what <= GET; what++) {
 		_cleanup_error_ struct error err = { 0 };

@@ -463,9 +463,11 @@ static void the_report_tells_every_change_and_a_dry_run_the_same_before(void **s
 	_cleanup_json_ json_t *report = NULL;
 	json_t *change;
 
+	write_text(h->trees->host_fd, "alone", "staged");
 	write_text(h->trees->host_fd, "both", "staged");
 	write_text(h->trees->host_fd, "mine", "staged");
 	stage(h);
+	write_text(h->work, "alone", "place");
 	write_text(h->work, "both", "place");
 	write_text(h->work, "mine", "place");
 	write_text(h->trees->host_fd, "both", "host!");
@@ -486,13 +488,15 @@ static void the_report_tells_every_change_and_a_dry_run_the_same_before(void **s
 	report = workspace_report(&h->engine, h->state.run_id, 1, NULL);
 	assert_string_equal(json_str(report, "phase"), "applied");
 	assert_true(json_bool(report, "truncated", false));
+	assert_int_equal(json_array_size(json_array_at(report, "changes")), 1);
+	/* What did not simply go its way is told before what did. */
 	change = json_array_get(json_array_at(report, "changes"), 0);
 	assert_string_equal(json_str(change, "path"), "both");
 	assert_string_equal(json_str(change, "fate"), "conflict");
 	assert_string_equal(json_str(change, "kind"), "modified");
 	expect(h->trees->host_fd, json_str(change, "beside"), "place");
-	assert_int_equal(json_int(json_object_at(report, "counts"), "modified", -1), 1);
-	assert_int_equal(json_int(json_object_at(report, "fetched"), "files", -1), 2);
+	assert_int_equal(json_int(json_object_at(report, "counts"), "modified", -1), 2);
+	assert_int_equal(json_int(json_object_at(report, "fetched"), "files", -1), 3);
 }
 
 static void dropping_leaves_nothing_behind(void **state)

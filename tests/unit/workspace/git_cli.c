@@ -28,10 +28,10 @@ static void git_says_what_it_died_of(void **state)
 	int status = 0;
 
 	find_repo(f, root, -1, &repo);
-	assert_int_equal(git_run(&call, NULL, NULL, NULL, &f->err), -1);
+	assert_int_equal(git_run(&call, NULL, NULL, &f->err), -1);
 	assert_int_equal(f->err.code, ERR_UNPROCESSABLE);
 	assert_non_null(strstr(f->err.message, "Not a valid object name nothing"));
-	assert_ok(f, git_run(&call, NULL, &status, NULL, &f->err));
+	assert_ok(f, git_run(&call, NULL, &status, &f->err));
 	assert_int_equal(status, 128);
 }
 
@@ -48,7 +48,7 @@ static void nothing_of_our_environment_counts(void **state)
 	setenv("GIT_CONFIG_COUNT", "1", 1);
 	setenv("GIT_CONFIG_KEY_0", "inherited.setting", 1);
 	setenv("GIT_CONFIG_VALUE_0", "yes", 1);
-	assert_ok(f, git_run(&call, &out, NULL, NULL, &f->err));
+	assert_ok(f, git_run(&call, &out, NULL, &f->err));
 	unsetenv("GIT_DIR");
 	unsetenv("GIT_CONFIG_COUNT");
 	assert_null(strstr(out.data, "inherited.setting"));
@@ -69,7 +69,7 @@ static void too_many_words_are_cut_off(void **state)
 
 	SH(f->host, "head -c 10M /dev/zero >a; git add a; git commit -qm big");
 	find_repo(f, root, -1, &repo);
-	assert_int_equal(git_run(&call, &out, NULL, NULL, &f->err), -1);
+	assert_int_equal(git_run(&call, &out, NULL, &f->err), -1);
 	assert_int_equal(f->err.code, ERR_TOO_LARGE);
 	assert_true(out.len <= 100000);
 }
@@ -92,11 +92,11 @@ static void waiting_has_an_end(void **state)
 	};
 
 	find_repo(f, root, -1, &repo);
-	assert_int_equal(git_run(&call, NULL, NULL, NULL, &f->err), -1);
+	assert_int_equal(git_run(&call, NULL, NULL, &f->err), -1);
 	assert_int_equal(f->err.code, ERR_TIMEOUT);
 	call.timeout_ms = 0;
 	repo.cancel_fd = cancel;
-	assert_int_equal(git_run(&call, NULL, NULL, NULL, &f->err), -1);
+	assert_int_equal(git_run(&call, NULL, NULL, &f->err), -1);
 	assert_int_equal(f->err.code, ERR_CANCELLED);
 	close(fds[0]);
 	close(fds[1]);
@@ -119,7 +119,7 @@ static void *run_until_fed(void *arg)
 		.output_fd = r->out[1],
 	};
 
-	r->rc = git_run(&call, NULL, NULL, NULL, NULL);
+	r->rc = git_run(&call, NULL, NULL, NULL);
 	return NULL;
 }
 
@@ -147,7 +147,7 @@ static void a_fifth_git_waits_for_its_turn(void **state)
 
 	cancel = alarm_after(300);
 	impatient.cancel_fd = cancel;
-	assert_int_equal(git_run(&fifth, NULL, NULL, NULL, &f->err), -1);
+	assert_int_equal(git_run(&fifth, NULL, NULL, &f->err), -1);
 	assert_string_equal(f->err.message, "cancelled before git version");
 	for (size_t i = 0; i < ARRAY_SIZE(four); i++) {
 		close(four[i].in[1]);
@@ -158,7 +158,7 @@ static void a_fifth_git_waits_for_its_turn(void **state)
 		close(four[i].out[1]);
 	}
 	impatient.cancel_fd = -1;
-	assert_ok(f, git_run(&fifth, NULL, NULL, NULL, &f->err));
+	assert_ok(f, git_run(&fifth, NULL, NULL, &f->err));
 }
 
 int main(void)
