@@ -20,6 +20,8 @@
 #define DEFAULT_CLEANUP_BASE_MS 1000
 #define DEFAULT_RECONCILE_MS 30000
 #define SWEEP_STACK_BYTES (512 * 1024)
+/* One in so many does what can wait. */
+#define WAITING_SWEEPS 5u
 
 int leases_new(const struct leases_options *o, struct leases **out, struct error *err)
 {
@@ -106,14 +108,18 @@ static int reconcile_when_due(struct leases *leases, struct error *err)
 	return reconcile(leases, false, err);
 }
 
-/* In this order: what is found is queued before the queue is worked on. */
+/*
+ * In this order: what is found is queued before the queue is worked on. What looks at every open
+ * lease and can wait is done with every few sweeps only, or an idle server would not be idle.
+ */
 static const struct {
 	const char *name;
 	int (*run)(struct leases *leases, struct error *err);
+	bool can_wait;
 } STEPS[] = {
 	{ "flushing the spool", spool_flush },
 	{ "expiry", expire_leases },
-	{ "leases of ended runs", end_ownerless_leases },
+	{ "leases of ended runs", end_ownerless_leases, .can_wait = true },
 	{ "retention", end_retention },
 	{ "free places", retire_free_places },
 	{ "interrupted acquires", settle_intents },
@@ -139,7 +145,7 @@ static void end_sweep(struct leases *leases)
 	pthread_mutex_unlock(&leases->lock);
 }
 
-int leases_sweep(struct leases *leases, struct error *err)
+static int sweep(struct leases *leases, bool all, struct error *err)
 {
 	int result = 0;
 
@@ -147,7 +153,7 @@ int leases_sweep(struct leases *leases, struct error *err)
 	for (size_t i = 0; i < ARRAY_SIZE(STEPS); i++) {
 		_cleanup_error_ struct error why = { 0 };
 
-		if (STEPS[i].run(leases, &why) == 0)
+		if ((STEPS[i].can_wait && !all) || STEPS[i].run(leases, &why) == 0)
 			continue;
 		error_wrap(&why, "%s", STEPS[i].name);
 		log_warn("sweep: %s", why.message);
@@ -157,6 +163,11 @@ int leases_sweep(struct leases *leases, struct error *err)
 	}
 	end_sweep(leases);
 	return result;
+}
+
+int leases_sweep(struct leases *leases, struct error *err)
+{
+	return sweep(leases, true, err);
 }
 
 /* False when it is time to go. */
@@ -184,10 +195,15 @@ static bool pause_sweeping(struct leases *leases)
 static void *sweep_thread(void *arg)
 {
 	struct leases *leases = arg;
+	unsigned count = 0;
 
-	do
-		leases_sweep(leases, NULL);
-	while (pause_sweeping(leases));
+	do {
+		/* A server that has just started has an earlier one's work to finish. */
+		bool all = count < WAITING_SWEEPS || count % WAITING_SWEEPS == 0;
+
+		sweep(leases, all, NULL);
+		count++;
+	} while (pause_sweeping(leases));
 	return NULL;
 }
 
