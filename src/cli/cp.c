@@ -16,6 +16,7 @@
 #include "cli/verbs.h"
 
 #define DEPTH_MAX 128
+#define HOLE_MIN 4096
 
 struct copy {
 	struct cli *cli;
@@ -220,9 +221,14 @@ static int copy_there(struct copy *c, const char *from, const char *to, struct e
 
 /* ---- here ---- */
 
+/* Zeros become holes: a file that is large only by its length fills no disk here either. */
 static bool write_here(void *arg, const char *data, size_t len)
 {
-	return fd_write_all(*(int *)arg, data, len, NULL) == 0;
+	const int fd = *(int *)arg;
+
+	if (len >= HOLE_MIN && data[0] == 0 && memcmp(data, data + 1, len - 1) == 0)
+		return lseek(fd, (off_t)len, SEEK_CUR) >= 0;
+	return fd_write_all(fd, data, len, NULL) == 0;
 }
 
 /* Beside the target, then in its place: a copy that breaks off leaves what was there. */
@@ -249,6 +255,8 @@ static int fetch_file(struct copy *c, const char *from, const json_t *info, int 
 					   .arg = &fd };
 
 	r = api_stream(c->api, &stream, err);
+	if (r == 0 && ftruncate(fd, lseek(fd, 0, SEEK_CUR)) < 0)
+		r = error_errno(err, errno, "cannot write beside %s", name);
 	if (r == 0 && (fstat(fd, &st) < 0 || st.st_size != json_int(info, "size", -1)))
 		r = error_set(err, ERR_IO, "%s did not arrive whole", from);
 	if (r == 0 && (fchmod(fd, (mode_t)strtoul(json_str(info, "mode"), NULL, 8) & 0777) < 0 ||

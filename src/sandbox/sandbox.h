@@ -8,8 +8,8 @@
  *   ordinary user   one user id, the caller's own, seen as 1000 inside; the system is read-only
  *
  * In the order of their use: spec.c what is wanted, checked; ids.c uid ranges; etc.c a synthesised
- * /etc; limits.c cgroups; namespaces.c the clone and the identity; mounts.c the file tree; caps.c
- * and landlock.c what the first process gives up.
+ * /etc; limits.c cgroups; namespaces.c the clone and the identity; mounts.c the file tree, with
+ * root_user.c for an unpacked root; caps.c and landlock.c what the first process gives up.
  */
 #pragma once
 

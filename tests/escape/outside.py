@@ -180,14 +180,18 @@ def residue(host, yard, _place):
 
 
 def hostile_copy(host, yard, _place):
-    """links, fifos, set-user-id and long names in a tree that is copied out"""
+    """links, fifos, sockets, set-user-id, long names and holes in a tree that is copied out"""
     place = yard.acquire()
     place.run("sh", "-c", f"mkdir -p t/sub && cd t && ln -s {host.canary} link && ln -s "
               f"{host.open_dir} dirlink && ln -s ../../../../../etc up && mkfifo fifo;"
-              "echo x >suid; chmod 4755 suid; n=$(printf %0255d 0); echo long >$n; true")
+              "echo x >suid; chmod 4755 suid; n=$(printf %0255d 0); echo long >$n;"
+              "truncate -s 64m holes; python3 -c 'import socket as s;"
+              " s.socket(s.AF_UNIX).bind(\"sock\")'; mknod node c 1 3; true")
     out = tempfile.mkdtemp(prefix="out-", dir=host.dir)
     yard.cli("cp", f"{place.lease}:/workspace/t", out, check=False, timeout=30)
     place.release()
+    if not os.path.exists(os.path.join(out, "t", "holes")):
+        return "nothing came out, so nothing was tried"
     return brought(host, out)
 
 
@@ -217,7 +221,11 @@ def brought(host, out):
                 continue
             if os.lstat(path).st_mode & 0o6000:
                 return f"{name} came out set-user-id"
-            if os.path.isfile(path) and host.token in open(path, errors="replace").read():
+            if os.lstat(path).st_blocks > 4096:
+                return f"{name} came out without its holes"
+            if not os.path.isfile(path):
+                return f"{name} is no file"
+            if host.token in open(path, errors="replace").read():
                 return f"{name} brought the host's file"
     return f"{host.wounds()}" if host.wounds() else None
 

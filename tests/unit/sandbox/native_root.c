@@ -112,6 +112,21 @@ static void nothing_is_written_to_an_unpacked_root(void **state)
 	lacks(run_in(f, "two", "cat /new /etc/passwd", NULL), "new\n");
 }
 
+static void files_over_a_root_are_kept_in_a_store(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_sandbox sandbox = { .store = "kept" };
+	struct root r;
+
+	have_root(f, "root", &r);
+	sandbox.root = r.path;
+	have_place(f, "one", &sandbox);
+	run_in(f, "one", "echo kept >$HOME/f", NULL);
+	assert_int_equal(destroy(f, "one"), 0);
+	have_place(f, "two", &sandbox);
+	has(run_in(f, "two", "id -un; cat $HOME/f", NULL), "agent\nkept\n");
+}
+
 static void links_in_a_root_lead_nowhere_but_into_it(void **state)
 {
 	struct fixture *f = *state;
@@ -217,6 +232,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(an_unpacked_root_is_all_there_is_of_programs),
 		TEST(nothing_is_written_to_an_unpacked_root),
+		TEST(files_over_a_root_are_kept_in_a_store),
 		TEST(links_in_a_root_lead_nowhere_but_into_it),
 		TEST(programs_and_devices_of_a_root_give_no_power),
 		TEST(roots_that_are_none_are_refused_by_name),
