@@ -49,11 +49,18 @@ static bool is_within(const char *path, const char *dir)
 /* Stops: a place that sees the kernel's files, host services, or what is the keeper's. */
 static int judge(const char *path, const struct sandbox_policy *policy, struct error *err)
 {
-	static const char *const never[] = { "/proc", "/sys", "/dev", "/run" };
+	static const char *const never[] = { "/proc", "/sys" };
+	static const char *const unmounted[] = { "/dev", "/run" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(never); i++)
 		if (is_within(path, never[i]))
 			return error_set(err, ERR_FORBIDDEN, "%.200s is no directory for work",
+					 path);
+	/* Some keep their work in memory there: it can be had without what is around it. */
+	for (size_t i = 0; i < ARRAY_SIZE(unmounted); i++)
+		if (is_within(path, unmounted[i]))
+			return error_set(err, ERR_UNPROCESSABLE,
+					 "%.200s is not mounted into a place; copy it instead",
 					 path);
 	if (strcmp(path, "/") == 0)
 		return error_set(err, ERR_FORBIDDEN, "the whole host is no workspace");

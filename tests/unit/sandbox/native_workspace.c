@@ -179,7 +179,7 @@ static void what_is_no_workspace_is_refused(void **state)
 	snprintf(above, sizeof(above), "%s", f->base);
 	assert_int_equal(symlink(t.path, link), 0);
 
-	const char *const refused[] = { "/",   "/proc/self", "/sys", "/run",     "relative",   link,
+	const char *const refused[] = { "/",   "/proc/self", "/sys", "/sys/fs",  "relative",   link,
 					above, f->data,      f->dir, "/nowhere", "/tmp/../tmp" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
@@ -197,6 +197,9 @@ static void what_is_no_workspace_is_refused(void **state)
 	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_INVALID);
 	/* Told apart: without the mount it could be had. */
 	t.sandbox.masks = NULL;
+	t.sandbox.workspace = "/run";
+	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_UNSUPPORTED);
+	t.sandbox.workspace = t.path;
 	t.sandbox.tmpfs = 1;
 	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_UNSUPPORTED);
 }
