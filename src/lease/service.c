@@ -117,15 +117,15 @@ static const struct {
 	int (*run)(struct leases *leases, struct error *err);
 	bool can_wait;
 } STEPS[] = {
-	{ "flushing the spool", spool_flush },
-	{ "expiry", expire_leases },
-	{ "leases of ended runs", end_ownerless_leases, .can_wait = true },
-	{ "retention", end_retention },
-	{ "free places", retire_free_places },
-	{ "interrupted acquires", settle_intents },
-	{ "interrupted releases", queue_interrupted_places },
-	{ "cleanup", cleanup_due },
-	{ "reconciling", reconcile_when_due },
+	{ "flushing the spool", spool_flush, false },
+	{ "expiry", expire_leases, false },
+	{ "leases of ended runs", end_ownerless_leases, true },
+	{ "retention", end_retention, false },
+	{ "free places", retire_free_places, false },
+	{ "interrupted acquires", settle_intents, false },
+	{ "interrupted releases", queue_interrupted_places, false },
+	{ "cleanup", cleanup_due, false },
+	{ "reconciling", reconcile_when_due, false },
 };
 
 static void begin_sweep(struct leases *leases)
