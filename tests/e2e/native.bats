@@ -12,8 +12,8 @@ census() {
 }
 nothing_left() { [ -z "$(census)" ]; }
 
-native() { # NAME JSON
-	berth env add "$1" --driver sandbox --config "$2" >/dev/null
+native() { # NAME JSON; none are kept ready unless it says so
+	berth env add "$1" --driver sandbox --config "$(jq -c '{warmPool:{size:0}} + .' <<<"$2")" >/dev/null
 }
 
 @test "berth run shows a private, minimal view, and says so when no files go along" {
@@ -24,6 +24,8 @@ native() { # NAME JSON
 	has "$(cat out)" '^CapBnd:.0000000000000000$'
 	has "$(cat out)" '^Seccomp:.2$'
 	fails grep -Eq 'shadow|here$|/sbin/init|berth-relay' out
+	# With those that are kept ready.
+	end "$(keeper)" TERM
 	wait_for 10 nothing_left
 }
 
@@ -101,7 +103,7 @@ places() { ls "$BERTH_DATA/keeper/places" | wc -l; }
 has_places() { [ "$(places)" = "$1" ]; }
 
 @test "a warm pool is filled behind the first lease, explained, and goes with the server" {
-	native Box '{"provider":"native","warmPool":{"size":2}}'
+	berth env add Box --driver sandbox --config '{"provider":"native"}' >/dev/null
 	serve
 	first=$(berth lease acquire Box --json | jq -r .id)
 	wait_for 10 has_places 3

@@ -163,7 +163,7 @@ class Yard(Server):
     def acquire(self, **config):
         name = "e" + secrets.token_hex(4)
         self.cli("env", "add", name, "--driver", "sandbox", "--config",
-                 json.dumps({"provider": "native", **config}))
+                 json.dumps({"provider": "native", "warmPool": {"size": 0}, **config}))
         return Place(self, self.cli("lease", "acquire", name).stdout.split()[0])
 
     def remove(self):

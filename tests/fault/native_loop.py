@@ -141,7 +141,7 @@ class Loop:
         assert status == 201, answer
         company = answer["id"]
         for name, config in (("plain", {}), ("limited", {"limits": {"memoryMb": 64, "pids": 32}}),
-                             ("tmpfs", {"writable": "tmpfs"})):
+                             ("tmpfs", {"writable": "tmpfs", "warmPool": {"size": 0}})):
             status, answer = self.server.call(
                 "POST", f"/api/companies/{company}/environments",
                 {"name": name, "driver": "sandbox", "config": {"provider": "native", **config}})
