@@ -136,15 +136,16 @@ class Loop:
         self.wrong = []
         self.environments = []
 
-    def prepare(self):
+    def prepare(self, pool):
         status, answer = self.server.call("POST", "/api/companies", {"name": "loop"})
         assert status == 201, answer
         company = answer["id"]
         for name, config in (("plain", {}), ("limited", {"limits": {"memoryMb": 64, "pids": 32}}),
-                             ("tmpfs", {"writable": "tmpfs", "warmPool": {"size": 0}})):
+                             ("tmpfs", {"writable": "tmpfs"})):
             status, answer = self.server.call(
                 "POST", f"/api/companies/{company}/environments",
-                {"name": name, "driver": "sandbox", "config": {"provider": "native", **config}})
+                {"name": name, "driver": "sandbox",
+                 "config": {"provider": "native", "warmPool": {"size": pool}, **config}})
             assert status == 201, answer
             self.environments.append(answer["id"])
 
@@ -223,6 +224,34 @@ class Loop:
             self.server.call("POST", f"/api/environment-leases/{lease}/release", {})
 
 
+def kept_ready(cycles, seed):
+    """Again with places that are kept ready: those go with the keeper."""
+    server = Server()
+    server.flags = SHORT_PERIODS
+    failures = []
+    try:
+        assert server.start(), server.tail()
+        machine, loop = Machine(server), Loop(server, cycles, seed)
+        loop.prepare(pool=2)
+        loop.run()
+
+        def complaints():
+            loop.give_back()
+            return [bad for bad in unrest(server, "no mark") if not bad.startswith("relay ")]
+        wait_until(complaints, SETTLE, "not at rest")
+        failures += loop.wrong
+        print(f"kept ready: {cycles} cycles, {loop.done} whole, {loop.spoiled} met a kill")
+        server.stop()
+        for pid in server.keeper():
+            os.kill(pid, signal.SIGTERM)
+        wait_until(machine.left, SETTLE, "left of what was kept ready")
+    except (AssertionError, Died) as error:
+        failures.append(f"{error}{server.tail(30)}")
+    finally:
+        server.remove()
+    return failures
+
+
 def main():
     cycles = int(sys.argv[1]) if len(sys.argv) > 1 else \
         10000 if os.environ.get("BERTH_LONG") else 500
@@ -234,7 +263,7 @@ def main():
     try:
         assert server.start(), server.tail()
         machine, loop = Machine(server), Loop(server, cycles, seed)
-        loop.prepare()
+        loop.prepare(pool=0)
         for number in range(6):
             assert loop.cycle(number), "a cycle without a fault fails: " + server.tail()
         wait_until(machine.left, SETTLE, "left before anything was killed")
@@ -264,6 +293,7 @@ def main():
         failures.append(f"{error}{server.tail(30)}")
     finally:
         server.remove()
+    failures += kept_ready(max(cycles // 10, 10), seed)
     for failure in failures:
         print(failure)
     print(f"native loop (BERTH_SEED={seed}): {len(failures)} failures"
