@@ -240,7 +240,7 @@ def kept_ready(cycles, seed):
             return [bad for bad in unrest(server, "no mark") if not bad.startswith("relay ")]
         wait_until(complaints, SETTLE, "not at rest")
         failures += loop.wrong
-        print(f"kept ready: {cycles} cycles, {loop.done} whole, {loop.spoiled} met a kill")
+        print(f"kept ready: {cycles} cycles, {loop.done} whole, killed: {loop.kills}")
         server.stop()
         for pid in server.keeper():
             os.kill(pid, signal.SIGTERM)

@@ -310,7 +310,6 @@ static void a_killed_relay_is_a_lost_lease_and_leaves_no_process(void **state)
 	assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
 }
 
-/* Starts a command whose end nobody here takes, waits until it is written down, kills the relay. */
 static bool text_into(const char *dir, const char *name, const char *text)
 {
 	_cleanup_free_ char *path = xasprintf("%s/%s", dir, name);
@@ -332,10 +331,12 @@ static bool starve(const char *dir, pid_t pid)
 static void a_relay_that_the_kernel_kills_for_memory_is_a_lost_lease(void **state)
 {
 	struct execs *t = *state;
-	_cleanup_free_ char *group =
-		xasprintf("/sys/fs/cgroup/memory/%s", strrchr(t->dir->path, '/') + 1);
+	char group[100];
 	struct going g;
 	pid_t relay, child;
+
+	snprintf(group, sizeof(group), "/sys/fs/cgroup/memory/%.60s",
+		 strrchr(t->dir->path, '/') + 1);
 
 	prepare(t, &g,
 		SHELL_COMMAND("setsid sleep 1000 & echo $! >child; echo hello; until test -e more;"
@@ -359,6 +360,7 @@ static void a_relay_that_the_kernel_kills_for_memory_is_a_lost_lease(void **stat
 	wait_until(rmdir(group) == 0);
 }
 
+/* Starts a command whose end nobody here takes, waits until it is written down, kills the relay. */
 static void end_unheard(struct execs *t, struct going *g, const char *script)
 {
 	struct stat st;
