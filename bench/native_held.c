@@ -92,7 +92,9 @@ int main(int argc, char **argv)
 	bench_server_start(&b);
 	client_open(&c, b.socket);
 	native_company(&c, company);
-	if (!native_environment(&c, company, "held", "{\"provider\":\"native\"}", environment))
+	/* Those that are kept ready would be counted as left. */
+	if (!native_environment(&c, company, "held",
+				"{\"provider\":\"native\",\"warmPool\":{\"size\":0}}", environment))
 		bench_fail("no native places");
 	native_acquire(&c, environment, leases[0]);
 	native_exec(&c, leases[0], "[\"true\"]");
