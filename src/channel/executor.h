@@ -157,6 +157,8 @@ struct open_place *place_admit(struct executor *executor, const char *place_id, 
  */
 int place_link(struct open_place *place, bool make, int64_t deadline, struct link **link,
 	       struct error *err);
+/* Makes the relay when there is none yet, and has it connected to behind the caller's back. */
+int place_make(struct open_place *place, int64_t deadline, struct error *err);
 /* The link that is there, or NULL; a reference. */
 struct link *place_current_link(struct open_place *place);
 void place_drop_link(struct open_place *place);

@@ -17,9 +17,8 @@ int executor_make_place(struct executor *executor, const char *place_id, int64_t
 			int64_t wait_ms, uint64_t *walls, struct error *err)
 {
 	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
-	_cleanup_link_ struct link *link = NULL;
 
-	if (!place || place_link(place, true, channel_now() + wait_ms, &link, err) < 0)
+	if (!place || place_make(place, channel_now() + wait_ms, err) < 0)
 		return -1;
 	pthread_mutex_lock(&place->lock);
 	*walls = place->walls;

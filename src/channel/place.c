@@ -496,6 +496,40 @@ int place_link(struct open_place *p, bool make, int64_t deadline, struct link **
 	return rc < 0 ? -1 : 0;
 }
 
+/*
+ * Made, and with the mender on its way to it: greeting the relay can go on while the caller writes
+ * down that there is a place, and who has something to say to it waits for the link.
+ */
+int place_make(struct open_place *p, int64_t deadline, struct error *err)
+{
+	_cleanup_link_ struct link *link = NULL;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	rc = settled_locked(p, deadline, &link, err);
+	if (rc == 0 && !p->made) {
+		enum reach r;
+
+		p->connecting = true;
+		pthread_mutex_unlock(&p->lock);
+		r = make_relay(p, deadline, err);
+		pthread_mutex_lock(&p->lock);
+		p->connecting = false;
+		p->made = r == REACHED;
+		pthread_cond_broadcast(&p->changed);
+		if (r == LOST)
+			error_recode(err, ERR_LEASE_LOST);
+		rc = r == REACHED ? 0 : -1;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (rc == 0) {
+		pthread_mutex_lock(&p->executor->lock);
+		mend_locked(p, 0);
+		pthread_mutex_unlock(&p->executor->lock);
+	}
+	return rc < 0 ? -1 : 0;
+}
+
 /* The mender */
 
 static struct open_place *next_to_mend_locked(struct executor *executor, int64_t *wait_until)

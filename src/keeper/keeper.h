@@ -37,6 +37,7 @@
 #define SPARE_NAME_SIZE 17
 /* Sockets of native places that are kept open for their next owner: descriptors are scarce. */
 #define LISTENERS_MAX 64u
+#define NETS_MAX 16u
 
 /*
  * MAKING    the relay was started and is not listening yet
@@ -69,10 +70,11 @@ struct place {
 	char *limits[LIMITS]; /* v1 cgroups, or NULL */
 	char *store;          /* where its files are; NULL: in its own directory */
 	bool overlaid;        /* its workspace is a layer over a directory of the host */
-	struct shape *shape;  /* what others are like it, if those are kept ready; or NULL */
-	bool pooled;          /* nobody's yet: its relay waits for a config */
-	bool warm;            /* pooled, and its walls stand */
-	bool taken;           /* was pooled */
+	bool own_net;
+	int net_fd;          /* its network namespace, to be used again; -1: not kept */
+	struct shape *shape; /* what others are like it, if those are kept ready; or NULL */
+	bool pooled;         /* nobody's yet: its relay waits for a config */
+	bool warm;           /* pooled, and its walls stand */
 	uint64_t walls;
 	char report[REPORT_MAX]; /* what its first process said before it became the relay */
 	size_t report_len;
@@ -151,6 +153,10 @@ struct keeper {
 	} spares[SPARES_MAX];
 	unsigned spare_count;
 	unsigned listener_count;
+	int home_net_fd; /* the keeper's own; -1: none are kept */
+	int nets[NETS_MAX];
+	unsigned net_count;
+	struct buf unused_counts; /* what a network namespace tells that nobody was in */
 };
 
 /* image.c: the relay program as a sealed memfd, so that replacing the file disturbs nobody. */
@@ -218,10 +224,21 @@ void spare_remove_all(struct keeper *keeper);
 /* The place's socket: that of its spare directory, or a new one. */
 int spare_listener(struct place *place, int place_fd, int *out, struct error *err);
 void spare_drop_listener(struct place *place);
+/* Whether it is worth trying to keep what is left of the place as a spare. */
+bool spare_is_wanted(const struct place *place);
 /* True: nothing of the place is left but a spare. */
 bool spare_keep(struct place *place);
 /* 1: the place has a directory with its recipe; 0: it needs one made. */
 int spare_take(struct place *place, uid_t base, int *place_fd);
+
+/* net.c */
+void net_start_keeping(struct keeper *keeper);
+/* A network namespace for the place to be born in; -1: it makes its own. */
+int net_take(struct place *place);
+/* Its relay is there, in a namespace of its own. */
+void net_note(struct place *place);
+/* Nothing of it runs any more. */
+void net_keep(struct place *place);
 
 /* What the relay is born with, in the order of its descriptors from RELAY_FD_LISTEN on. */
 struct birth {

@@ -42,7 +42,7 @@ struct place *place_new(struct keeper *keeper, const char *id)
 
 	place->keeper = keeper;
 	snprintf(place->id, sizeof(place->id), "%s", id);
-	place->pidfd = place->ready_fd = place->listener = -1;
+	place->pidfd = place->ready_fd = place->listener = place->net_fd = -1;
 	place->death.fd = place->ready.fd = -1;
 	place->timer.due = step_due;
 	place->next = keeper->places;
@@ -66,6 +66,7 @@ void place_free(struct place *place)
 	loop_disarm(&keeper->loop, &place->timer);
 	close_fdp(&place->pidfd);
 	close_fdp(&place->ready_fd);
+	close_fdp(&place->net_fd);
 	spare_drop_listener(place);
 	free(place->root);
 	free(place->cgroup);
@@ -147,9 +148,17 @@ static void start_removing(struct place *place)
 {
 	pid_t pid;
 
-	if (spare_keep(place)) {
-		place_gone(place);
-		return;
+	if (spare_is_wanted(place)) {
+		/*
+		 * Nothing runs any more, and these files are nobody's: who waits for the end need
+		 * not wait for the tidying up. A keeper that is killed over it finds the recipe.
+		 */
+		client_place_gone(place);
+		net_keep(place);
+		if (spare_keep(place)) {
+			place_gone(place);
+			return;
+		}
 	}
 	pid = fork();
 	if (pid == 0) {
@@ -181,9 +190,11 @@ static bool clean_round(struct place *place)
 	if (place->pid > 0 && (place->is_child || process_is(place->pid, place->start_time)))
 		kill(place->pid, SIGKILL);
 	if (place->cgroup) {
-		cgroup_kill(place->cgroup);
-		return relay_is_gone(place) && cgroup_is_empty(place->cgroup) &&
-		       cgroup_remove(place->cgroup) == 0 && native_clean(place);
+		bool empty = relay_is_gone(place) && cgroup_is_empty(place->cgroup);
+
+		if (!empty)
+			cgroup_kill(place->cgroup);
+		return empty && cgroup_remove(place->cgroup) == 0 && native_clean(place);
 	}
 	/* Without a cgroup the marks are all there is, and only of processes that still carry them.
 	 */

@@ -251,16 +251,36 @@ static bool hear_report(struct place *place)
 	}
 }
 
+/* What its first process said of its walls is written down once. False: it gave up. */
+static bool note_walls(struct place *place)
+{
+	_cleanup_close_ int place_fd = -1;
+	char said[REPORT_MAX];
+	const char *why;
+	uint64_t walls;
+
+	memcpy(said, place->report, sizeof(said));
+	walls = sandbox_report_read(said, &why, NULL);
+	if (walls == 0 || why)
+		return false;
+	if (walls == place->walls)
+		return true;
+	place->walls = walls;
+	net_note(place);
+	if (dir_open(place->keeper->places_fd, place->id, &place_fd, NULL) == 0)
+		relay_write(place, place_fd, NULL);
+	return true;
+}
+
 static void relay_ready(struct watch *watch, uint32_t events)
 {
 	struct place *place = container_of(watch, struct place, ready);
-	const char *why;
 
 	(void)events;
 	if (!hear_report(place)) {
 		/* Of one in the pool that is all there is to hear until it is taken. */
 		if (place->pooled && !place->warm &&
-		    memchr(place->report, '\n', place->report_len)) {
+		    memchr(place->report, '\n', place->report_len) && note_walls(place)) {
 			place->warm = true;
 			loop_disarm(&place->keeper->loop, &place->timer);
 		}
@@ -272,24 +292,9 @@ static void relay_ready(struct watch *watch, uint32_t events)
 	if (place->phase != PLACE_MAKING || place->pooled)
 		return;
 	/* The socket also closes when the relay could not start: its death then follows. */
-	if (place->pid == 0 || !process_is(place->pid, place->start_time))
+	if (place->pid == 0 || !process_is(place->pid, place->start_time) ||
+	    (place->kind == PLACE_NATIVE && !note_walls(place)))
 		return;
-	if (place->kind == PLACE_NATIVE) {
-		_cleanup_close_ int place_fd = -1;
-
-		char said[REPORT_MAX];
-
-		memcpy(said, place->report, sizeof(said));
-		place->walls = sandbox_report_read(said, &why, NULL);
-		/* It said why it gives up, and is on its way. */
-		if (place->walls == 0 || why)
-			return;
-		if (dir_open(place->keeper->places_fd, place->id, &place_fd, NULL) == 0)
-			relay_write(place, place_fd, NULL);
-		/* From here on it is found by the one it was made for. */
-		if (place->taken && recipe_write(place, place_fd, NULL) < 0)
-			return;
-	}
 	place->phase = PLACE_IS_ALIVE;
 	client_place_ready(place);
 	if (place->shape)
@@ -358,11 +363,19 @@ static int prepare_directory(struct place *place, int *place_fd, struct error *e
 static int make_of_prepared(struct place *place, const struct wire_place_make *m,
 			    const struct sandbox_spec *spec, struct error *err)
 {
+	_cleanup_close_ int place_fd = -1;
+
 	if (FAULT_HERE("keeper.pool.renamed", err) < 0 ||
 	    send_config(place, m, spec, place->ready_fd, err) < 0)
 		return -1;
 	loop_arm(&place->keeper->loop, &place->timer, READY_WAIT_MS);
-	return FAULT_HERE("keeper.pool.configured", err);
+	if (FAULT_HERE("keeper.pool.configured", err) < 0)
+		return -1;
+	/* With all of its config in its hands the relay needs no keeper: the next one may adopt it.
+	 */
+	if (dir_open(place->keeper->places_fd, place->id, &place_fd, err) < 0)
+		return -1;
+	return recipe_write(place, place_fd, err);
 }
 
 static int make_new(struct place *place, const struct wire_place_make *m,

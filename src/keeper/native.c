@@ -47,6 +47,7 @@ void native_start_keeping(struct keeper *keeper, uint32_t uid_base)
 		log_warn("no native places: %s", err.message);
 	store_load_all(keeper);
 	spare_load_all(keeper);
+	net_start_keeping(keeper);
 }
 
 static bool range_is_used(uint32_t number, void *arg)
@@ -112,6 +113,7 @@ int native_fill(struct place *place, const struct wire_place_make *m, struct san
 	place->root = xstrdup("/");
 	if (sandbox_spec_read(&m->sandbox, &keeper->policy, spec, err) < 0)
 		return -1;
+	place->own_net = !spec->host_network;
 	place->overlaid = spec->workspace.source_fd >= 0 && spec->workspace.overlay;
 	limit_set_init(&set);
 	r = limits_plan(&keeper->limits, spec, place->id, &set, err);
@@ -236,6 +238,8 @@ int native_start(struct place *place, const struct sandbox_spec *spec, struct bi
 	struct sandbox_birth birth = {
 		.spec = spec,
 		.base = native_base(place),
+		.net_fd = place->own_net ? net_take(place) : -1,
+		.home_net_fd = keeper->home_net_fd,
 		.lock_fd = keeper->lock_fd,
 		.report_fd = *birth_fd(b, RELAY_FD_CONFIG),
 		.enter = enter,

@@ -8,8 +8,8 @@
  * store or a workspace of the host are not prepared: what their paths mean is judged when they are
  * made for somebody.
  *
- * The recipe says `pool` until the relay of a taken place listens. Whatever says so when a keeper
- * starts is destroyed: nobody has been told of it.
+ * The recipe says `pool` until the relay of a taken place has its config. Whatever says so when a
+ * keeper starts is destroyed: nobody has been told of it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,12 +20,16 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "keeper/keeper.h"
-#include "base/sha256.h"
 
 #define POOL_PER_SHAPE 16u
 #define POOL_IN_ALL 64u
 /* The request that emptied it is still being answered. */
 #define FILL_AFTER_MS 1
+/*
+ * While one is left there is no hurry, and who took the last one is about to use it: its first
+ * command should not have to share the processors with the making of the next place.
+ */
+#define FILL_QUIETLY_MS 20
 #define IDLE_MS (5 * 60 * 1000)
 /* A server that is started again finds it as it was. */
 #define ABSENCE_MS 10000
@@ -34,7 +38,6 @@
 struct shape {
 	struct shape *next;
 	struct keeper *keeper;
-	uint8_t digest[SHA256_SIZE];
 	uint8_t *sandbox;
 	uint32_t len;
 	uint32_t want;
@@ -94,7 +97,7 @@ static void fill_due(struct timer *timer)
 		shape->want = 0;
 		return;
 	}
-	loop_arm(&keeper->loop, timer, FILL_AFTER_MS);
+	loop_arm(&keeper->loop, timer, FILL_QUIETLY_MS);
 }
 
 static void shape_free(struct shape *shape)
@@ -133,16 +136,13 @@ static void idle_due(struct timer *timer)
 
 static struct shape *shape_of(struct keeper *keeper, const struct wire_bytes *sandbox)
 {
-	uint8_t digest[SHA256_SIZE];
 	struct shape *s;
 
-	sha256_once(sandbox->data, sandbox->len, digest);
 	for (s = keeper->shapes; s; s = s->next)
-		if (memcmp(s->digest, digest, sizeof(digest)) == 0)
+		if (s->len == sandbox->len && memcmp(s->sandbox, sandbox->data, s->len) == 0)
 			return s;
 	s = xcalloc(1, sizeof(*s));
 	s->keeper = keeper;
-	memcpy(s->digest, digest, sizeof(digest));
 	s->sandbox = xmalloc(sandbox->len);
 	memcpy(s->sandbox, sandbox->data, sandbox->len);
 	s->len = sandbox->len;
@@ -170,24 +170,35 @@ struct shape *pool_shape(struct keeper *keeper, const struct wire_place_make *m,
 
 void pool_refill(struct shape *shape)
 {
-	if (shape->want > 0 && !shape->keeper->stopping)
-		loop_arm(&shape->keeper->loop, &shape->fill, FILL_AFTER_MS);
+	struct keeper *keeper = shape->keeper;
+
+	if (shape->want > 0 && !keeper->stopping)
+		loop_arm(&keeper->loop, &shape->fill,
+			 count(keeper, shape) > 0 ? FILL_QUIETLY_MS : FILL_AFTER_MS);
+}
+
+/* One whose walls stand, or else one that is being built: it is further than a new one would be. */
+static struct place *find_for(const struct shape *shape, const char *place_id)
+{
+	struct place *found = NULL;
+
+	for (struct place *p = shape->keeper->places; p && !(found && found->warm); p = p->next)
+		/* argv of its relay has room for a name as long as its own. */
+		if (p->shape == shape && is_ready(p) && (p->warm || !found) &&
+		    strlen(place_id) <= strlen(p->id))
+			found = p;
+	return found;
 }
 
 struct place *pool_take(struct shape *shape, const struct wire_place_make *m)
 {
 	struct keeper *keeper = shape->keeper;
-	struct place *place = keeper->places;
+	struct place *place = find_for(shape, m->place_id);
 
-	/* argv of its relay has room for a name as long as its own. */
-	while (place && !(place->shape == shape && is_ready(place) && place->warm &&
-			  strlen(m->place_id) <= strlen(place->id)))
-		place = place->next;
 	if (!place || renameat(keeper->places_fd, place->id, keeper->places_fd, m->place_id) < 0)
 		return NULL;
 	snprintf(place->id, sizeof(place->id), "%s", m->place_id);
 	place->pooled = false;
-	place->taken = true;
 	place->absence_ms = m->absence_ms;
 	place->label = xstrdup(m->label);
 	return place;

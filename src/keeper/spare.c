@@ -234,15 +234,20 @@ static bool renew(const struct place *place, int place_fd)
 	return good;
 }
 
+bool spare_is_wanted(const struct place *place)
+{
+	const struct keeper *keeper = place->keeper;
+
+	return place->kind == PLACE_NATIVE && !place->store && keeper->spare_count < SPARES_MAX &&
+	       keeper->spares_fd >= 0;
+}
+
 bool spare_keep(struct place *place)
 {
 	struct keeper *keeper = place->keeper;
 	_cleanup_close_ int place_fd = -1;
 	struct spare *spare;
 
-	if (place->kind != PLACE_NATIVE || place->store || keeper->spare_count == SPARES_MAX ||
-	    keeper->spares_fd < 0)
-		return false;
 	if (dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 ||
 	    !renew(place, place_fd) ||
 	    renameat(keeper->places_fd, place->id, keeper->spares_fd, place->tag) < 0)

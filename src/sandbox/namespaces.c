@@ -61,6 +61,11 @@ static bool has_own_network(const struct sandbox_birth *b)
 	return !b->spec->host_network && !FENCE_OFF("sandbox.wall.net_ns");
 }
 
+static bool makes_network(const struct sandbox_birth *b)
+{
+	return has_own_network(b) && b->net_fd < 0;
+}
+
 static uint64_t namespace_walls(const struct sandbox_birth *b)
 {
 	uint64_t walls = WALL_BIT(WALL_USER_NS) | WALL_BIT(WALL_MOUNT_NS);
@@ -83,7 +88,7 @@ static uint64_t namespace_walls(const struct sandbox_birth *b)
 	return walls;
 }
 
-static pid_t clone_inside(const struct sandbox_birth *b)
+static pid_t clone_here(const struct sandbox_birth *b)
 {
 	struct clone3_args args = {
 		.flags = namespace_flags(),
@@ -111,6 +116,23 @@ static pid_t clone_inside(const struct sandbox_birth *b)
 	saved = errno;
 	if (b->base && (seteuid(0) < 0 || setegid(0) < 0))
 		abort(); /* root once more, or nothing would work any longer */
+	errno = saved;
+	return pid;
+}
+
+/* What is given is entered from outside: the child may not, that namespace is not its own. */
+static pid_t clone_inside(const struct sandbox_birth *b)
+{
+	bool given = has_own_network(b) && b->net_fd >= 0;
+	pid_t pid;
+	int saved;
+
+	if (given && setns(b->net_fd, CLONE_NEWNET) < 0)
+		return -1;
+	pid = clone_here(b);
+	saved = errno;
+	if (given && pid != 0 && setns(b->home_net_fd, CLONE_NEWNET) < 0)
+		abort(); /* in the sandbox's network nothing would work any longer */
 	errno = saved;
 	return pid;
 }
@@ -218,8 +240,7 @@ static int become_root_inside(struct error *err)
 	return 0;
 }
 
-/* Programs that serve themselves on 127.0.0.1 work without any other network. */
-static int raise_loopback(struct error *err)
+int sandbox_raise_loopback(struct error *err)
 {
 	_cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	struct ifreq request = { 0 };
@@ -270,7 +291,7 @@ static int build(const struct sandbox_birth *b, int go, uid_t uid, gid_t gid, ui
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	/* Stops: reaching the host's services and abstract sockets. Its owner is the new user
 	 * namespace. */
-	if (has_own_network(b) && unshare(CLONE_NEWNET) < 0)
+	if (makes_network(b) && unshare(CLONE_NEWNET) < 0)
 		return explain_clone(errno, err);
 	if (!b->base && (map_self(uid, gid, err) < 0 || trees_open(b, -1, &trees, err) < 0))
 		return -1;
@@ -285,7 +306,7 @@ static int build(const struct sandbox_birth *b, int go, uid_t uid, gid_t gid, ui
 	if ((namespaces & CLONE_NEWUTS) &&
 	    sethostname(SANDBOX_HOSTNAME, strlen(SANDBOX_HOSTNAME)) < 0)
 		return error_errno(err, errno, "naming the host");
-	if (has_own_network(b) && raise_loopback(err) < 0)
+	if (makes_network(b) && sandbox_raise_loopback(err) < 0)
 		return -1;
 	if (mounts_build(b, &trees, walls, err) < 0)
 		return -1;

@@ -149,6 +149,8 @@ struct sandbox_birth {
 	int files_fd;    /* host directory for what is written; -1 with tmpfs */
 	int etc_fd;      /* -1 with an unpacked root */
 	int cgroup_fd;   /* v2 directory to be born in; -1: none */
+	int net_fd;      /* a network namespace nobody is in, for it alone; -1: it makes one */
+	int home_net_fd; /* the parent's own, with net_fd */
 	int lock_fd;     /* the parent's; the child must not hold it when the parent is gone */
 	int report_fd;   /* the child says there what stands ("walls HEX\n") or what failed */
 	uint64_t walls;  /* that stand already: limits */
@@ -158,6 +160,9 @@ struct sandbox_birth {
 	void *arg;
 };
 int sandbox_start(struct sandbox_birth *birth, pid_t *pid, struct error *err);
+/* Of the network namespace we are in. Programs that serve themselves on 127.0.0.1 work without any
+ * other network. */
+int sandbox_raise_loopback(struct error *err);
 /*
  * "walls 3f" -> the set; 0 when the text is none. `why` gets the child's complaint, if any;
  * `unsuited` (NULL: not asked) that it is about a workspace that cannot be mounted.
