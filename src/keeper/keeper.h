@@ -224,8 +224,8 @@ void spare_remove_all(struct keeper *keeper);
 /* The place's socket: that of its spare directory, or a new one. */
 int spare_listener(struct place *place, int place_fd, int *out, struct error *err);
 void spare_drop_listener(struct place *place);
-/* Whether it is worth trying to keep what is left of the place as a spare. */
-bool spare_is_wanted(const struct place *place);
+/* Nothing of the place is left but empty directories, and those are wanted. */
+bool spare_is_left(const struct place *place);
 /* True: nothing of the place is left but a spare. */
 bool spare_keep(struct place *place);
 /* 1: the place has a directory with its recipe; 0: it needs one made. */

@@ -148,17 +148,13 @@ static void start_removing(struct place *place)
 {
 	pid_t pid;
 
-	if (spare_is_wanted(place)) {
-		/*
-		 * Nothing runs any more, and these files are nobody's: who waits for the end need
-		 * not wait for the tidying up. A keeper that is killed over it finds the recipe.
-		 */
+	/* Who waits for its end need not wait for the tidying up of empty directories. */
+	if (spare_is_left(place))
 		client_place_gone(place);
-		net_keep(place);
-		if (spare_keep(place)) {
-			place_gone(place);
-			return;
-		}
+	net_keep(place);
+	if (spare_keep(place)) {
+		place_gone(place);
+		return;
 	}
 	pid = fork();
 	if (pid == 0) {

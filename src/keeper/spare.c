@@ -59,20 +59,25 @@ static long flags_of(int fd)
 	return ioctl(fd, GETFLAGS, &flags) < 0 ? -1 : flags;
 }
 
+static bool is_empty(DIR *dir)
+{
+	struct dirent *entry;
+
+	while ((entry = readdir(dir)))
+		if (!is_dots(entry->d_name))
+			return false;
+	return true;
+}
+
 /* Whether somebody who gets this directory could see that another had it. */
 static bool is_like_new(DIR *dir, long flags)
 {
 	static const struct timespec now[] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };
-	struct dirent *entry;
 	struct stat st;
 
-	if (fstat(dirfd(dir), &st) < 0 || st.st_size > st.st_blksize || st.st_nlink != 2)
-		return false;
-	while ((entry = readdir(dir)))
-		if (!is_dots(entry->d_name))
-			return false;
-	return flistxattr(dirfd(dir), NULL, 0) == 0 && flags_of(dirfd(dir)) == flags &&
-	       futimens(dirfd(dir), now) == 0;
+	return fstat(dirfd(dir), &st) == 0 && st.st_size <= st.st_blksize && st.st_nlink == 2 &&
+	       is_empty(dir) && flistxattr(dirfd(dir), NULL, 0) == 0 &&
+	       flags_of(dirfd(dir)) == flags && futimens(dirfd(dir), now) == 0;
 }
 
 static bool areas_are_like_new(DIR *files)
@@ -234,12 +239,36 @@ static bool renew(const struct place *place, int place_fd)
 	return good;
 }
 
-bool spare_is_wanted(const struct place *place)
+static bool may_be_kept(const struct place *place)
 {
 	const struct keeper *keeper = place->keeper;
 
 	return place->kind == PLACE_NATIVE && !place->store && keeper->spare_count < SPARES_MAX &&
 	       keeper->spares_fd >= 0;
+}
+
+bool spare_is_left(const struct place *place)
+{
+	const struct keeper *keeper = place->keeper;
+	_cleanup_close_ int place_fd = -1;
+	bool empty = !place->overlaid;
+	struct dirent *entry;
+	DIR *files;
+
+	if (!may_be_kept(place) || dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0)
+		return false;
+	files = list(place_fd, PLACE_FILES_NAME);
+	if (!files)
+		return false;
+	while (empty && (entry = readdir(files))) {
+		DIR *area = is_dots(entry->d_name) ? NULL : list(dirfd(files), entry->d_name);
+
+		empty = area ? is_empty(area) : is_dots(entry->d_name);
+		if (area)
+			closedir(area);
+	}
+	closedir(files);
+	return empty;
 }
 
 bool spare_keep(struct place *place)
@@ -248,7 +277,7 @@ bool spare_keep(struct place *place)
 	_cleanup_close_ int place_fd = -1;
 	struct spare *spare;
 
-	if (dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 ||
+	if (!may_be_kept(place) || dir_open(keeper->places_fd, place->id, &place_fd, NULL) < 0 ||
 	    !renew(place, place_fd) ||
 	    renameat(keeper->places_fd, place->id, keeper->spares_fd, place->tag) < 0)
 		return false;

@@ -458,6 +458,61 @@ static void a_keeper_killed_while_taking_leaves_nothing_prepared(void **state)
 	}
 }
 
+/* The network namespace of a place that lives as long as the script takes. */
+static void network_of(struct fixture *f, const char *script, char out[64])
+{
+	char whole[300];
+	const char *text;
+
+	have_place(f, "one", &plain);
+	snprintf(whole, sizeof(whole), "readlink /proc/self/ns/net; %s", script);
+	text = run_in(f, "one", whole, NULL);
+	has(text, "net:[");
+	snprintf(out, 64, "%.*s", (int)strcspn(text, "\n"), text);
+	assert_int_equal(destroy(f, "one"), 0);
+}
+
+static void a_network_is_used_again_only_if_nobody_used_it(void **state)
+{
+	/* A packet to itself; one that had nowhere to go. */
+	static const char *const uses[] = {
+		"bash -c ': </dev/tcp/127.0.0.1/9' 2>/dev/null",
+		"bash -c ': >/dev/udp/203.0.113.1/9' 2>/dev/null",
+	};
+	struct fixture *f = *state;
+	char before[64], after[64];
+
+	network_of(f, "python3 -c 'import socket; socket.socket().bind((\"\", 7))' 2>/dev/null",
+		   before);
+	network_of(f, "true", after);
+	/* An ordinary user cannot give one on. */
+	assert_int_equal(strcmp(before, after) == 0, !as_user);
+	for (size_t i = 0; i < ARRAY_SIZE(uses); i++) {
+		network_of(f, uses[i], before);
+		network_of(f, "true", after);
+		assert_string_not_equal(before, after);
+	}
+}
+
+static void who_waits_at_a_place_is_not_heard_by_the_next(void **state)
+{
+	struct fixture *f = *state;
+	struct pollfd waiting = { .events = POLLIN };
+	char byte;
+
+	have_place(f, "one", &plain);
+	/* So that it is not heard here. */
+	assert_int_equal(kill(f->relay, SIGSTOP), 0);
+	waiting.fd = socket_connect(f->dir_fd, "places/one/s");
+	assert_true(waiting.fd >= 0);
+	assert_int_equal(destroy(f, "one"), 0);
+	have_place(f, "two", &plain);
+	has(run_in(f, "two", "echo well", NULL), "well");
+	assert_int_equal(poll(&waiting, 1, CLIENT_WAIT_MS), 1);
+	assert_true(read(waiting.fd, &byte, 1) <= 0);
+	close(waiting.fd);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -481,6 +536,8 @@ int main(void)
 		TEST(prepared_places_are_taken_and_replaced),
 		TEST(a_keeper_that_stops_leaves_nothing_prepared),
 		TEST(a_keeper_killed_while_taking_leaves_nothing_prepared),
+		TEST(a_network_is_used_again_only_if_nobody_used_it),
+		TEST(who_waits_at_a_place_is_not_heard_by_the_next),
 	};
 	int failed = cmocka_run_group_tests_name("native", tests, NULL, NULL);
 
