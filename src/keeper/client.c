@@ -177,6 +177,10 @@ static void serve_make(struct client *c, const struct wire_message *m)
 		wire_encode_error(&c->conn.out, m->stream, code, 0, "%s", err.message);
 		return;
 	}
+	if (place->phase != PLACE_MAKING) {
+		send_state(c, m->stream, place);
+		return;
+	}
 	place->maker.client = c;
 	place->maker.stream = m->stream;
 }

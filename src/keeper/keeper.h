@@ -254,7 +254,7 @@ static inline int *birth_fd(struct birth *b, int number)
 int birth_arrange(struct birth *b);
 void relay_exec(const struct place *place, int image);
 
-/* make.c: on success the place is MAKING and in the list. */
+/* make.c: on success the place is in the list, and MAKING or already ALIVE. */
 int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
 	       enum wire_error_code *code, struct error *err);
 /* The same for the pool: its relay gets no config yet. */

@@ -272,6 +272,14 @@ static bool note_walls(struct place *place)
 	return true;
 }
 
+/* Of the config socket nothing more is to be heard. */
+static void hear_no_more(struct place *place)
+{
+	loop_unwatch(&place->keeper->loop, &place->ready);
+	close_fdp(&place->ready_fd);
+	loop_disarm(&place->keeper->loop, &place->timer);
+}
+
 static void relay_ready(struct watch *watch, uint32_t events)
 {
 	struct place *place = container_of(watch, struct place, ready);
@@ -286,9 +294,7 @@ static void relay_ready(struct watch *watch, uint32_t events)
 		}
 		return;
 	}
-	loop_unwatch(&place->keeper->loop, watch);
-	close_fdp(&place->ready_fd);
-	loop_disarm(&place->keeper->loop, &place->timer);
+	hear_no_more(place);
 	if (place->phase != PLACE_MAKING || place->pooled)
 		return;
 	/* The socket also closes when the relay could not start: its death then follows. */
@@ -371,8 +377,7 @@ static int make_of_prepared(struct place *place, const struct wire_place_make *m
 	loop_arm(&place->keeper->loop, &place->timer, READY_WAIT_MS);
 	if (FAULT_HERE("keeper.pool.configured", err) < 0)
 		return -1;
-	/* With all of its config in its hands the relay needs no keeper: the next one may adopt it.
-	 */
+	/* With all of its config in hand the relay needs no keeper: the next one may adopt it. */
 	if (dir_open(place->keeper->places_fd, place->id, &place_fd, err) < 0)
 		return -1;
 	return recipe_write(place, place_fd, err);

@@ -32,6 +32,7 @@
 #include "keeper/keeper.h"
 
 #define SPARES_NAME "spares"
+#define BACKLOG 16
 #define LITTLE_COUNT 64
 #define LITTLE_DEPTH 8
 #define LITTLE_BLOCKS 2048          /* of 512 bytes: a large file takes long to remove */
@@ -174,7 +175,8 @@ static int bind_socket(int place_fd, int *out, struct error *err)
 	/* Through the descriptor: the path itself may be longer than an address can be. */
 	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" PLACE_SOCKET_NAME,
 		 place_fd);
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+	/* Whoever connects before the relay is ready waits for it instead of being refused. */
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0)
 		return error_errno(err, errno, "binding the relay's socket");
 	*out = steal_fd(&fd);
 	return 0;
