@@ -146,7 +146,8 @@ struct keeper {
 	bool has_ranges; /* root, and the ids are nobody's */
 	char ranges_why[512];
 	struct limit_bases limits;
-	int spares_fd; /* -1: none can be kept */
+	char etc_tag[ETC_TAG_SIZE]; /* empty: not known yet */
+	int spares_fd;              /* -1: none can be kept */
 	struct spare {
 		char name[SPARE_NAME_SIZE];
 		int listener; /* as of a place */

@@ -37,7 +37,6 @@ void native_start_keeping(struct keeper *keeper, uint32_t uid_base)
 	sha256_once(keeper->dir, strlen(keeper->dir), digest);
 	hex_encode(tag, digest, 4);
 	limit_bases_find(&keeper->limits, tag, keeper->cgroup);
-	etc_forget(keeper->dir_fd);
 	keeper->ranges.registry_fd = -1;
 	if (geteuid() == 0)
 		keeper->has_ranges =
@@ -191,6 +190,25 @@ static int open_cgroup(struct place *place, int *fd, struct error *err)
 	return 0;
 }
 
+/*
+ * What the host's /etc was like when this keeper first needed one. Places of an earlier keeper go
+ * on with theirs.
+ */
+static const char *current_etc(const struct place *place)
+{
+	struct keeper *keeper = place->keeper;
+	bool alone = true;
+
+	if (keeper->etc_tag[0])
+		return keeper->etc_tag;
+	etc_tag(keeper->etc_tag);
+	for (const struct place *p = keeper->places; p; p = p->next)
+		alone &= p == place || p->kind != PLACE_NATIVE;
+	if (alone)
+		etc_forget(keeper->dir_fd, keeper->etc_tag);
+	return keeper->etc_tag;
+}
+
 struct entering {
 	const struct place *place;
 	struct birth *b;
@@ -254,8 +272,8 @@ int native_start(struct place *place, const struct sandbox_spec *spec, struct bi
 	    open_cgroup(place, birth_fd(b, RELAY_FD_CGROUP), err) < 0 ||
 	    limits_make(&keeper->limits, spec, place->cgroup, &set, &birth.walls, err) < 0)
 		return -1;
-	if (spec->root_fd < 0 &&
-	    etc_open(keeper->dir_fd, spec->user, spec->uid, spec->host_network, &etc, err) < 0)
+	if (spec->root_fd < 0 && etc_open(keeper->dir_fd, current_etc(place), spec->user, spec->uid,
+					  spec->host_network, &etc, err) < 0)
 		return -1;
 	hand_limits(&set, b);
 	birth.files_fd = files;

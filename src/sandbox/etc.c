@@ -3,7 +3,9 @@
  * and mount tables; a sandbox gets a short list of names that programs need to work, of these only
  * what every user of the host may read, and accounts that exist nowhere else.
  *
- * Made once for each user name and network and mounted read-only into all that want the same.
+ * Made once for each user name and network and mounted read-only into all that want the same, also
+ * by later keepers: what it was made of is in its name. Places go on having the one they began with
+ * when the host's has changed.
  */
 #include "sandbox/sandbox.h"
 
@@ -18,6 +20,8 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/path.h"
+#include "base/sha256.h"
+#include "base/text.h"
 
 #define ETC_NAME "etc"
 #define DEPTH_MAX 8
@@ -68,6 +72,23 @@ static const char *const NAMES[] = {
 	"xml",
 };
 
+/*
+ * Where the entries go. With a digest they go nowhere: it gets what tells whether they have
+ * changed.
+ */
+struct taking {
+	struct sha256 *digest;
+};
+
+static void note(const struct taking *t, const char *name, const struct stat *st)
+{
+	uint64_t facts[] = { st->st_mode, (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec,
+			     (uint64_t)st->st_mtim.tv_nsec, st->st_ino };
+
+	sha256_update(t->digest, name, strlen(name) + 1);
+	sha256_update(t->digest, facts, sizeof(facts));
+}
+
 static int copy_file(int from, int to, const char *name, const struct stat *st, struct error *err)
 {
 	_cleanup_close_ int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
@@ -88,36 +109,52 @@ static int copy_file(int from, int to, const char *name, const struct stat *st, 
 		       : 0;
 }
 
-static int copy_entry(int from, int to, const char *name, int depth, struct error *err);
+static int take_entry(const struct taking *t, int from, int to, const char *name, int depth,
+		      struct error *err);
 
-static int copy_directory(int from, int to, const char *name, int depth, struct error *err)
+/* Made if it is not there; -1 in *out where nothing is made. */
+static int enter_made(const struct taking *t, int to, const char *name, int *out, struct error *err)
+{
+	if (t->digest)
+		return 0;
+	if ((mkdirat(to, name, 0755) < 0 && errno != EEXIST) || dir_open(to, name, out, err) < 0 ||
+	    fchmod(*out, 0755) < 0)
+		return error_errno(err, errno, "making %s of /etc", name);
+	return 0;
+}
+
+static int take_directory(const struct taking *t, int from, int to, const char *name, int depth,
+			  struct error *err)
 {
 	int in = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_close_ int out = -1;
 	DIR *dir = in >= 0 ? fdopendir(in) : NULL;
 	struct dirent *entry;
-	int r = 0;
+	int r;
 
 	if (!dir)
 		return 0;
-	if ((mkdirat(to, name, 0755) < 0 && errno != EEXIST) || dir_open(to, name, &out, err) < 0 ||
-	    fchmod(out, 0755) < 0)
-		r = error_errno(err, errno, "making %s of /etc", name);
+	r = enter_made(t, to, name, &out, err);
 	while (r == 0 && (entry = readdir(dir)))
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			r = copy_entry(in, out, entry->d_name, depth + 1, err);
+			r = take_entry(t, in, out, entry->d_name, depth + 1, err);
 	closedir(dir);
 	return r;
 }
 
 /* What only some may read is left out: it was not meant for everybody. */
-static int copy_entry(int from, int to, const char *name, int depth, struct error *err)
+static int take_entry(const struct taking *t, int from, int to, const char *name, int depth,
+		      struct error *err)
 {
 	char target[PATH_BOUND + 1];
 	struct stat st;
 	ssize_t n;
 
 	if (depth > DEPTH_MAX || fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	if (t->digest)
+		note(t, name, &st);
+	if (t->digest && !S_ISDIR(st.st_mode))
 		return 0;
 	if (S_ISLNK(st.st_mode)) {
 		n = readlinkat(from, name, target, sizeof(target) - 1);
@@ -129,13 +166,15 @@ static int copy_entry(int from, int to, const char *name, int depth, struct erro
 			       : 0;
 	}
 	if (S_ISDIR(st.st_mode))
-		return (st.st_mode & 0005) == 0005 ? copy_directory(from, to, name, depth, err) : 0;
+		return (st.st_mode & 0005) == 0005 ? take_directory(t, from, to, name, depth, err)
+						   : 0;
 	if (!S_ISREG(st.st_mode) || !(st.st_mode & 0004) || st.st_size > FILE_MAX)
 		return 0;
 	return copy_file(from, to, name, &st, err);
 }
 
-static int copy_matching(int host, int to, const char *pattern, struct error *err)
+static int take_matching(const struct taking *t, int host, int to, const char *pattern,
+			 struct error *err)
 {
 	size_t len = strlen(pattern) - 1;
 	int fd = openat(host, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -145,14 +184,15 @@ static int copy_matching(int host, int to, const char *pattern, struct error *er
 
 	while (dir && r == 0 && (entry = readdir(dir)))
 		if (strncmp(entry->d_name, pattern, len) == 0)
-			r = copy_entry(host, to, entry->d_name, 0, err);
+			r = take_entry(t, host, to, entry->d_name, 0, err);
 	if (dir)
 		closedir(dir);
 	return r;
 }
 
 /* "ssl/certs": only that of ssl, not its private keys. */
-static int copy_nested(int host, int to, const char *path, struct error *err)
+static int take_nested(const struct taking *t, int host, int to, const char *path,
+		       struct error *err)
 {
 	const char *slash = strchr(path, '/');
 	_cleanup_free_ char *first = xstrndup(path, (size_t)(slash - path));
@@ -162,14 +202,13 @@ static int copy_nested(int host, int to, const char *path, struct error *err)
 
 	if (from < 0)
 		return 0;
-	if ((mkdirat(to, first, 0755) < 0 && errno != EEXIST) ||
-	    dir_open(to, first, &below, err) < 0 || fchmod(below, 0755) < 0)
-		return error_errno(err, errno, "making %s of /etc", first);
-	return strchr(slash + 1, '/') ? copy_nested(from, below, slash + 1, err)
-				      : copy_entry(from, below, slash + 1, 0, err);
+	if (enter_made(t, to, first, &below, err) < 0)
+		return -1;
+	return strchr(slash + 1, '/') ? take_nested(t, from, below, slash + 1, err)
+				      : take_entry(t, from, below, slash + 1, 0, err);
 }
 
-static int copy_named(int to, struct error *err)
+static int take_named(const struct taking *t, int to, struct error *err)
 {
 	_cleanup_close_ int host = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = 0;
@@ -180,11 +219,11 @@ static int copy_named(int to, struct error *err)
 		const char *name = NAMES[i];
 
 		if (name[strlen(name) - 1] == '*')
-			r = copy_matching(host, to, name, err);
+			r = take_matching(t, host, to, name, err);
 		else if (strchr(name, '/'))
-			r = copy_nested(host, to, name, err);
+			r = take_nested(t, host, to, name, err);
 		else
-			r = copy_entry(host, to, name, 0, err);
+			r = take_entry(t, host, to, name, 0, err);
 	}
 	return r;
 }
@@ -221,7 +260,8 @@ static int fill(int to, const char *user, uid_t uid, bool host_network, struct e
 {
 	_cleanup_buf_ struct buf resolv = { 0 };
 
-	if (copy_named(to, err) < 0 || write_accounts(to, user, uid, err) < 0 ||
+	if (take_named(&(struct taking){ 0 }, to, err) < 0 ||
+	    write_accounts(to, user, uid, err) < 0 ||
 	    write_text(to, "hostname", SANDBOX_HOSTNAME "\n", err) < 0 ||
 	    write_text(to, "hosts",
 		       "127.0.0.1 localhost " SANDBOX_HOSTNAME "\n::1 localhost ip6-localhost\n",
@@ -244,10 +284,29 @@ static int open_made(int etc_fd, const char *name, int *fd)
 	return *fd < 0 ? -1 : 0;
 }
 
-int etc_open(int dir_fd, const char *user, uid_t uid, bool host_network, int *out,
+void etc_tag(char out[ETC_TAG_SIZE])
+{
+	struct sha256 digest;
+	struct taking t = { &digest };
+	uint8_t sum[SHA256_SIZE];
+	struct stat st;
+
+	sha256_init(&digest);
+	sha256_update(&digest, BERTH_VERSION, sizeof(BERTH_VERSION));
+	for (size_t i = 0; i < ARRAY_SIZE(NAMES); i++)
+		sha256_update(&digest, NAMES[i], strlen(NAMES[i]) + 1);
+	take_named(&t, -1, NULL);
+	if (stat("/etc/resolv.conf", &st) == 0)
+		note(&t, "resolv.conf", &st);
+	sha256_final(&digest, sum);
+	hex_encode(out, sum, (ETC_TAG_SIZE - 1) / 2);
+}
+
+int etc_open(int dir_fd, const char *tag, const char *user, uid_t uid, bool host_network, int *out,
 	     struct error *err)
 {
-	_cleanup_free_ char *name = xasprintf("%s-%s", user, host_network ? "host" : "none");
+	_cleanup_free_ char *name =
+		xasprintf("%s-%s-%s", user, host_network ? "host" : "none", tag);
 	_cleanup_free_ char *fresh = xasprintf(".%s", name);
 	_cleanup_close_ int etc_fd = -1, fd = -1;
 
@@ -269,7 +328,19 @@ int etc_open(int dir_fd, const char *user, uid_t uid, bool host_network, int *ou
 	return 0;
 }
 
-void etc_forget(int dir_fd)
+void etc_forget(int dir_fd, const char *tag)
 {
-	dir_remove_tree(dir_fd, ETC_NAME, NULL);
+	int fd = openat(dir_fd, ETC_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		const char *dash = strrchr(entry->d_name, '-');
+		bool is_now = entry->d_name[0] != '.' && dash && strcmp(dash + 1, tag) == 0;
+
+		if (!is_now && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			dir_remove_tree(dirfd(dir), entry->d_name, NULL);
+	}
+	if (dir)
+		closedir(dir);
 }

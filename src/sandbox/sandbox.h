@@ -109,13 +109,16 @@ static inline uid_t range_uid(const struct range_book *book, uint32_t number)
 }
 
 /*
- * etc.c: DIR/etc/<name> for this user and network, made on first use; a descriptor of it. Nothing
- * of the host's /etc but a list of names that programs need and everybody may read.
+ * etc.c: DIR/etc/<user>-<network>-<tag>, made on first use; a descriptor of it. Nothing of the
+ * host's /etc but a list of names that programs need and everybody may read.
  */
-int etc_open(int dir_fd, const char *user, uid_t uid, bool host_network, int *fd,
+#define ETC_TAG_SIZE 17
+/* Another one when something of the host's has changed. */
+void etc_tag(char out[ETC_TAG_SIZE]);
+int etc_open(int dir_fd, const char *tag, const char *user, uid_t uid, bool host_network, int *fd,
 	     struct error *err);
-/* What an earlier keeper made may be stale. */
-void etc_forget(int dir_fd);
+/* Those with other tags go. No place may have one of them. */
+void etc_forget(int dir_fd, const char *tag);
 
 /* limits.c */
 enum { LIMIT_MEMORY, LIMIT_PIDS, LIMIT_CPU, LIMITS };

@@ -304,6 +304,22 @@ static void a_place_outlives_its_keeper_and_the_next_one_ends_it(void **state)
 	assert_false(process_lives(f->relay));
 }
 
+static void a_place_keeps_its_etc_whatever_the_next_keeper_makes(void **state)
+{
+	static const char look[] = "id -un; ls /etc/ssl/certs | wc -l";
+	struct fixture *f = *state;
+	char before[200];
+
+	have_place(f, "one", &plain);
+	snprintf(before, sizeof(before), "%s", run_in(f, "one", look, NULL));
+	kill_keeper(f);
+	keeper_spawn(f, NULL);
+	keeper_greet(f);
+	have_place(f, "two", &plain);
+	assert_string_equal(run_in(f, "one", look, NULL), before);
+	assert_string_equal(run_in(f, "two", look, NULL), before);
+}
+
 static void a_keeper_killed_while_making_leaves_nothing(void **state)
 {
 	static const char *const points[] = { "keeper.make.recipe-written:kill",
@@ -532,6 +548,7 @@ int main(void)
 		TEST(files_in_a_store_outlive_the_place),
 		TEST(the_end_of_the_relay_is_the_end_of_all),
 		TEST(a_place_outlives_its_keeper_and_the_next_one_ends_it),
+		TEST(a_place_keeps_its_etc_whatever_the_next_keeper_makes),
 		TEST(a_keeper_killed_while_making_leaves_nothing),
 		TEST(prepared_places_are_taken_and_replaced),
 		TEST(a_keeper_that_stops_leaves_nothing_prepared),
