@@ -74,8 +74,10 @@ static int restore(struct cli *cli, const struct args *args)
 	_cleanup_json_ json_t *answer = json_object();
 	struct restored found;
 
-	if (!args_has(args, "data"))
-		return fprintf(stderr, "berth: restore needs --data DIR, an empty directory\n"),
+	/* Never into the default one by mistake. */
+	if (!args_has(args, "data") && !getenv("BERTH_DATA"))
+		return fprintf(stderr, "berth: restore needs --data DIR (or BERTH_DATA), an empty "
+				       "directory\n"),
 		       EXIT_USAGE;
 	if (restore_into(args->positional[0], cli->data_path, &found, &err) < 0)
 		return cli_fail(cli, &err, 1);

@@ -27,7 +27,7 @@ load_on() {
 	end_keeper "$BERTH_DATA/keeper"
 
 	export BERTH_DATA=$T/restored
-	berth restore copy.db --data "$BERTH_DATA"
+	berth restore copy.db
 	same "$(stat -c %a "$BERTH_DATA")" 700
 	same "$(stat -c %a "$BERTH_DATA/berth.db")" 600
 	serve --allow-fake
