@@ -159,9 +159,20 @@ static void serve_store_remove(struct client *c, const struct wire_message *m)
 		wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0, "a place uses the store");
 }
 
+/* One whose end was told is not there any more, though it may have to be tidied up. */
+static struct place *find_told(struct keeper *keeper, const char *id)
+{
+	struct place *place = place_find(keeper, id);
+
+	if (!place || place->phase != PLACE_REMOVING)
+		return place;
+	place_tidy_all(keeper);
+	return place_find(keeper, id);
+}
+
 static void serve_make(struct client *c, const struct wire_message *m)
 {
-	struct place *place = place_find(c->keeper, m->place_make.place_id);
+	struct place *place = find_told(c->keeper, m->place_make.place_id);
 	_cleanup_error_ struct error err = { 0 };
 	enum wire_error_code code;
 
@@ -187,6 +198,7 @@ static void serve_make(struct client *c, const struct wire_message *m)
 
 static void serve_list(struct client *c, const struct wire_message *m)
 {
+	place_tidy_all(c->keeper);
 	for (const struct place *p = c->keeper->places; p; p = p->next)
 		send_state(c, m->stream, p);
 	client_done(c, m->stream);
@@ -194,7 +206,7 @@ static void serve_list(struct client *c, const struct wire_message *m)
 
 static void serve_destroy(struct client *c, const struct wire_message *m)
 {
-	struct place *place = place_find(c->keeper, m->place_destroy.place_id);
+	struct place *place = find_told(c->keeper, m->place_destroy.place_id);
 
 	if (!place) {
 		wire_encode_error(&c->conn.out, m->stream, WERR_NO_PLACE, 0,
@@ -229,6 +241,7 @@ static void serve_status(struct client *c, const struct wire_message *m)
 
 static void serve_shutdown(struct client *c, const struct wire_message *m)
 {
+	place_tidy_all(c->keeper);
 	pool_drain(c->keeper);
 	if (c->keeper->places) {
 		wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0, "there are places");

@@ -38,6 +38,7 @@
 /* Sockets of native places that are kept open for their next owner: descriptors are scarce. */
 #define LISTENERS_MAX 64u
 #define NETS_MAX 16u
+#define MOUNTS_MAX 64u
 
 /*
  * MAKING    the relay was started and is not listening yet
@@ -72,6 +73,7 @@ struct place {
 	bool overlaid;        /* its workspace is a layer over a directory of the host */
 	bool own_net;
 	int net_fd;          /* its network namespace, to be used again; -1: not kept */
+	int mounts_fd;       /* its mount namespace; -1: the kernel ends it with the relay */
 	struct shape *shape; /* what others are like it, if those are kept ready; or NULL */
 	bool pooled;         /* nobody's yet: its relay waits for a config */
 	bool warm;           /* pooled, and its walls stand */
@@ -157,6 +159,7 @@ struct keeper {
 	int home_net_fd; /* the keeper's own; -1: none are kept */
 	int nets[NETS_MAX];
 	unsigned net_count;
+	unsigned mounts_count;    /* places with a mounts_fd */
 	struct buf unused_counts; /* what a network namespace tells that nobody was in */
 };
 
@@ -267,11 +270,15 @@ bool place_id_is_valid(const char *id);
 struct place *place_find(struct keeper *keeper, const char *id);
 struct place *place_new(struct keeper *keeper, const char *id);
 void place_free(struct place *place);
+/* So that the end of its relay is not the end of its mounts, which takes longer. */
+void place_hold_mounts(struct place *place);
 void place_destroy(struct place *place);
 /* Its relay is gone: clean up, and keep the remains as DEAD unless the relay ended by itself. */
 void place_died(struct place *place, const char *why);
 /* A child of the keeper ended; false when it was none of ours. */
 bool place_reaped(struct keeper *keeper, pid_t pid, int status);
+/* Finishes what was put off because nobody waits for it. */
+void place_tidy_all(struct keeper *keeper);
 /* Takes over what an earlier keeper left. */
 void place_adopt_all(struct keeper *keeper);
 struct place_paths {

@@ -17,6 +17,7 @@
 #include "wire/proc.h"
 
 #define RETRY_MAX_MS 200
+#define TIDY_AFTER_MS 2
 /* After this long the failure is told, and retried slowly for as long as it takes. */
 #define CLEANING_PATIENCE_MS 10000
 #define SLOW_RETRY_MS 5000
@@ -42,13 +43,33 @@ struct place *place_new(struct keeper *keeper, const char *id)
 
 	place->keeper = keeper;
 	snprintf(place->id, sizeof(place->id), "%s", id);
-	place->pidfd = place->ready_fd = place->listener = place->net_fd = -1;
+	place->pidfd = place->ready_fd = place->listener = -1;
+	place->net_fd = place->mounts_fd = -1;
 	place->death.fd = place->ready.fd = -1;
 	place->timer.due = step_due;
 	place->next = keeper->places;
 	keeper->places = place;
 	keeper_check_idle(keeper);
 	return place;
+}
+
+void place_hold_mounts(struct place *place)
+{
+	struct keeper *keeper = place->keeper;
+	char path[64];
+
+	if (place->mounts_fd >= 0 || keeper->mounts_count == MOUNTS_MAX)
+		return;
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)place->pid);
+	place->mounts_fd = open(path, O_RDONLY | O_CLOEXEC);
+	keeper->mounts_count += place->mounts_fd >= 0;
+}
+
+/* The kernel takes its time, in which it waits for all processors; nobody waits for it any more. */
+static void drop_mounts(struct place *place)
+{
+	place->keeper->mounts_count -= place->mounts_fd >= 0;
+	close_fdp(&place->mounts_fd);
 }
 
 void place_free(struct place *place)
@@ -67,6 +88,7 @@ void place_free(struct place *place)
 	close_fdp(&place->pidfd);
 	close_fdp(&place->ready_fd);
 	close_fdp(&place->net_fd);
+	drop_mounts(place);
 	spare_drop_listener(place);
 	free(place->root);
 	free(place->cgroup);
@@ -148,9 +170,17 @@ static void start_removing(struct place *place)
 {
 	pid_t pid;
 
-	/* Who waits for its end need not wait for the tidying up of empty directories. */
-	if (spare_is_left(place))
+	/*
+	 * Who waits for its end need not wait for the tidying up of empty directories. Sleeping
+	 * first lets the one who was told go on at once, on this processor.
+	 */
+	if (place->destroyer.client && spare_is_left(place)) {
 		client_place_gone(place);
+		place->phase = PLACE_REMOVING;
+		loop_arm(&place->keeper->loop, &place->timer, TIDY_AFTER_MS);
+		return;
+	}
+	drop_mounts(place);
 	net_keep(place);
 	if (spare_keep(place)) {
 		place_gone(place);
@@ -166,6 +196,19 @@ static void start_removing(struct place *place)
 		place->remover = pid;
 	else
 		loop_arm(&place->keeper->loop, &place->timer, SLOW_RETRY_MS);
+}
+
+void place_tidy_all(struct keeper *keeper)
+{
+	struct place *next;
+
+	for (struct place *p = keeper->places; p; p = next) {
+		next = p->next;
+		if (p->phase == PLACE_REMOVING && p->remover == 0) {
+			loop_disarm(&keeper->loop, &p->timer);
+			start_removing(p);
+		}
+	}
 }
 
 static bool relay_is_gone(struct place *place)

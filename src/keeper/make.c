@@ -267,6 +267,7 @@ static bool note_walls(struct place *place)
 		return true;
 	place->walls = walls;
 	net_note(place);
+	place_hold_mounts(place);
 	if (dir_open(place->keeper->places_fd, place->id, &place_fd, NULL) == 0)
 		relay_write(place, place_fd, NULL);
 	return true;
