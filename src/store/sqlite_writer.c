@@ -249,7 +249,10 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 	commit_batch(w, &batch);
 }
 
-/* The connection goes to whoever waits for it, first of all to empty the WAL. */
+/*
+ * The connection goes to whoever waits for it, first of all to empty the WAL. Mostly that is
+ * nobody: waking the checkpointer to find that out would cost each commit two changes of threads.
+ */
 static void hand_over_locked(struct sqlite_writer *w)
 {
 	struct job *next = w->checkpoint_due ? NULL : w->first;
@@ -258,7 +261,7 @@ static void hand_over_locked(struct sqlite_writer *w)
 	if (next) {
 		next->leads = true;
 		sem_post(&next->settled);
-	} else {
+	} else if (w->checkpoint_due || w->stopping) {
 		pthread_cond_broadcast(&w->changed);
 	}
 }
