@@ -11,7 +11,8 @@
  *
  * A thread of its own empties the WAL into the file, between two transactions: done in the middle
  * of a commit, as SQLite would, it makes somebody wait, and the WAL begins anew only in a moment
- * without readers, which a busy server does not have by itself.
+ * without readers, which a busy server does not have by itself. The same thread grows the WAL's
+ * file ahead while nobody writes (sqlite_wal.h).
  */
 #pragma once
 
