@@ -152,6 +152,21 @@ static void run_alone(struct sqlite_writer *w, struct job *job)
 	answer(job, r);
 }
 
+/*
+ * The first of a batch, which mostly is alone: to undo it is to undo the transaction. SQLite keeps
+ * a copy of every page that changes within a savepoint, which is saved here.
+ */
+static bool run_first(struct sqlite_writer *w, struct job *job)
+{
+	int r = run_closure(w, job);
+
+	if (r == 0)
+		return true;
+	roll_back(w->conn);
+	answer(job, r);
+	return false;
+}
+
 enum outcome { KEPT, UNDONE, TRANSACTION_LOST };
 
 static enum outcome run_in_savepoint(struct sqlite_writer *w, struct job *job)
@@ -249,15 +264,19 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 		refuse_queue(w, first, &why);
 		return;
 	}
-	struct batch batch = { 0 };
-	for (struct job *job = first; job; job = next_job(w, false)) {
+	if (!run_first(w, first))
+		return;
+	struct batch batch = { .jobs = { first }, .count = 1 };
+	while (batch.count < BATCH_MAX) {
+		struct job *job = next_job(w, false);
+
+		if (!job)
+			break;
 		batch.jobs[batch.count++] = job;
 		if (run_in_savepoint(w, job) == TRANSACTION_LOST) {
 			run_again(w, &batch, job);
 			return;
 		}
-		if (batch.count == BATCH_MAX)
-			break;
 	}
 	commit_batch(w, &batch);
 }

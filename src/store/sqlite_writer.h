@@ -1,9 +1,9 @@
 /*
  * All writing to a SQLite database, one transaction at a time. Jobs that are queued while one runs
- * share the next transaction and so an fsync: each runs in a savepoint of its own, and the
- * transaction is committed as soon as the queue is empty. A job gets its answer after the commit.
- * Jobs that are to be kept only while the machine is up share a transaction without an fsync, until
- * one comes that needs it.
+ * share the next transaction and so an fsync: each but the first runs in a savepoint of its own,
+ * and the transaction is committed as soon as the queue is empty. A job gets its answer after the
+ * commit. Jobs that are to be kept only while the machine is up share a transaction without an
+ * fsync, until one comes that needs it.
  *
  * There is no thread that writes: whoever comes first leads, runs the jobs of all who came
  * meanwhile, and hands the connection to the first who waits. Who comes alone, which is the rule,
