@@ -239,7 +239,7 @@ static int ungrant(struct undoing *u, struct tx *tx, struct error *err)
 
 	if (r <= 0)
 		return r;
-	if (place_row_of(tx, &lease, &place, err) < 0)
+	if (place_row_get(tx, lease.place_id, &place, err) < 0)
 		return -1;
 	lease.status = LEASE_FAILED;
 	free(lease.failure_reason);

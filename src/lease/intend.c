@@ -57,7 +57,7 @@ static int find_granted(struct acquisition *a, struct tx *tx, struct error *err)
 	if (a->lease.status != LEASE_ACTIVE)
 		return error_set(err, ERR_LEASE_ENDED, "lease %s has ended: %s", a->lease_id,
 				 lease_status_name(a->lease.status));
-	r = place_row_of(tx, &a->lease, &a->place, err);
+	r = place_row_get(tx, a->lease.place_id, &a->place, err);
 	if (r < 0)
 		return -1;
 	a->plan = PLAN_EXISTS;

@@ -39,10 +39,6 @@
 #define ABSENCE_DEFAULT_MS 900000
 
 SQL(PLACE_GET, "SELECT " PLACE_COLUMNS " FROM places WHERE id = $1");
-/* The last column: whether it is said of it what is said of the lease. */
-SQL(PLACE_OF_LEASE, "SELECT " PLACE_COLUMNS ", CASE WHEN metadata ="
-		    " (SELECT leases.metadata FROM leases WHERE leases.id = $2) THEN 1 ELSE 0 END"
-		    " FROM places WHERE id = $1");
 SQL(PLACE_BY_REF, "SELECT " PLACE_COLUMNS " FROM places WHERE provider_ref = $1");
 SQL(PLACE_FREE_IN_SCOPE, "SELECT " PLACE_COLUMNS " FROM places WHERE environment_id = $1"
 			 " AND state = 'free' AND state <> 'gone' AND scope = $2"
@@ -134,8 +130,7 @@ void place_copy(struct place *to, const struct place *from)
 	*to = copy;
 }
 
-static int read_words(struct cursor *c, const json_t *metadata, struct place *place,
-		      struct error *err)
+static int read_words(struct cursor *c, struct place *place, struct error *err)
 {
 	if (!driver_kind_parse(col_text(c, 3), &place->driver))
 		return unexpected_value(err, "driver", col_text(c, 3));
@@ -145,18 +140,14 @@ static int read_words(struct cursor *c, const json_t *metadata, struct place *pl
 		return unexpected_value(err, "fencing", col_text(c, 15));
 	if (col_json(c, 18, "place config", &place->config, err) < 0)
 		return -1;
-	if (!metadata)
-		return col_json(c, 19, "place metadata", &place->metadata, err);
-	place->metadata = json_deep_copy(metadata);
-	return 0;
+	return col_json(c, 19, "place metadata", &place->metadata, err);
 }
 
-/* `metadata`: what the column says, when that is known; NULL: not known. */
-static int read_row(struct cursor *c, const json_t *metadata, struct place *out, struct error *err)
+static int read_row(struct cursor *c, struct place *out, struct error *err)
 {
 	_cleanup_place_ struct place place = { 0 };
 
-	if (read_words(c, metadata, &place, err) < 0)
+	if (read_words(c, &place, err) < 0)
 		return -1;
 	id_copy(place.id, col_text(c, 0));
 	id_copy(place.company_id, col_text(c, 1));
@@ -196,25 +187,12 @@ static int read_one(struct tx *tx, const struct sql *sql, const struct bind *bin
 	if (tx_query_(tx, &c, sql, binds, err) < 0)
 		return -1;
 	r = cursor_next(&c, err);
-	return r <= 0 ? r : read_row(&c, NULL, place, err) < 0 ? -1 : 1;
+	return r <= 0 ? r : read_row(&c, place, err) < 0 ? -1 : 1;
 }
 
 int place_row_get(struct tx *tx, const char *id, struct place *place, struct error *err)
 {
 	return read_one(tx, &PLACE_GET, B_ARRAY_(B_TEXT(id)), place, err);
-}
-
-int place_row_of(struct tx *tx, const struct lease *lease, struct place *place, struct error *err)
-{
-	_cleanup_cursor_ struct cursor c = { 0 };
-	int r;
-
-	if (tx_query(tx, &c, &PLACE_OF_LEASE, err, B_TEXT(lease->place_id), B_TEXT(lease->id)) < 0)
-		return -1;
-	r = cursor_next(&c, err);
-	if (r <= 0)
-		return r;
-	return read_row(&c, col_int(&c, 29) ? lease->metadata : NULL, place, err) < 0 ? -1 : 1;
 }
 
 int place_row_by_ref(struct tx *tx, const char *provider_ref, struct place *place,

@@ -62,7 +62,7 @@ static int load(struct ending *e, struct tx *tx, struct error *err)
 	int r = lease_row_get(tx, e->lease_id, &e->lease, err);
 
 	if (r > 0)
-		r = place_row_of(tx, &e->lease, &e->place, err);
+		r = place_row_get(tx, e->lease.place_id, &e->place, err);
 	if (r == 0)
 		return error_set(err, ERR_NOT_FOUND, "Environment lease not found");
 	return r < 0 ? -1 : 0;

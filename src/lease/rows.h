@@ -28,11 +28,6 @@ static inline bool lease_status_is_final(enum lease_status status)
 }
 
 int place_row_get(struct tx *tx, const char *id, struct place *place, struct error *err);
-/*
- * That of a lease which was read in this transaction. Mostly both have the same metadata, and
- * parsing JSON is most of what reading a row costs.
- */
-int place_row_of(struct tx *tx, const struct lease *lease, struct place *place, struct error *err);
 int place_row_by_ref(struct tx *tx, const char *provider_ref, struct place *place,
 		     struct error *err);
 /* The free place of an environment and scope that was used last. */

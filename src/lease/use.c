@@ -72,7 +72,7 @@ static int load(struct tx *tx, void *arg, struct error *err)
 	int r = lease_row_get(tx, look->id, &look->lease, err);
 
 	if (r > 0)
-		r = place_row_of(tx, &look->lease, &look->place, err);
+		r = place_row_get(tx, look->lease.place_id, &look->place, err);
 	if (r == 0)
 		return error_set(err, ERR_NOT_FOUND, "Environment lease not found");
 	return r < 0 ? -1 : 0;
