@@ -1,6 +1,7 @@
 #include "store/sqlite_wal.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -22,10 +23,19 @@ static bool disk_has_room(int fd)
 	       (int64_t)st.f_bavail * (int64_t)st.f_frsize >= FREE_BYTES_MIN;
 }
 
+/* Beyond it writing is not refused but ends the program. */
+static bool is_allowed(int64_t size)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+	       (limit.rlim_cur == RLIM_INFINITY || (uint64_t)size <= limit.rlim_cur);
+}
+
 /* How far it got; a disk that is full after all only ends it. */
 static int64_t append_zeros(int fd, int64_t from, int64_t until)
 {
-	static const char zeros[CHUNK];
+	_cleanup_free_ char *zeros = xcalloc(1, CHUNK);
 
 	while (from < until) {
 		ssize_t n = pwrite(fd, zeros, (size_t)MIN_OF(until - from, CHUNK), from);
@@ -46,8 +56,9 @@ static int64_t grow_locked(int fd, int64_t enough, int64_t more, bool *grown)
 	if (fstat(fd, &st) < 0 || st.st_size == 0)
 		return -1;
 	size = st.st_size;
-	if (size / WAL_FRAME_BYTES < enough && disk_has_room(fd)) {
-		until = append_zeros(fd, size, size + more * WAL_FRAME_BYTES);
+	until = size + more * WAL_FRAME_BYTES;
+	if (size / WAL_FRAME_BYTES < enough && is_allowed(until) && disk_has_room(fd)) {
+		until = append_zeros(fd, size, until);
 		*grown = until > size;
 		size = until;
 	}
