@@ -135,19 +135,21 @@ static int release(void *arg, struct request *request, struct response *response
 {
 	struct server *server = arg;
 	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
 	const char *status = json_str(request->body, "status");
 	struct lease_release wanted = {
 		.generation = json_int(request->body, "generation", GENERATION_UNCHECKED),
 		.status = LEASE_RELEASED,
 		.failure_reason = json_str(request->body, "failureReason"),
 		.actor = &request->actor,
+		.place = &place,
 	};
 
 	if (status)
 		lease_status_parse(status, &wanted.status);
 	if (lease_release(server->leases, request->param[0], &wanted, &lease, err) < 0)
 		return -1;
-	return answer_lease(server, request->param[0], response, err);
+	return answer(response, 200, lease_and_place(&lease, &place));
 }
 
 static int set_paused(struct server *server, struct request *request, bool paused,

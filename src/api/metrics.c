@@ -8,11 +8,12 @@
 #include "base/fd.h"
 #include "base/metric.h"
 #include "base/text.h"
+#include "record/row.h"
 
 SQL(METRIC_RUNS, "SELECT status, COUNT(*) FROM runs"
 		 " WHERE status IN ('queued', 'running', 'scheduled_retry') GROUP BY status");
 SQL(METRIC_LEASES, "SELECT status, COUNT(*) FROM leases"
-		   " WHERE status IN ('active', 'pending_cleanup', 'retained') GROUP BY status");
+		   " WHERE " LEASES_OPEN " GROUP BY status");
 SQL(METRIC_PLACES, "SELECT state, COUNT(*) FROM places WHERE state <> 'gone' GROUP BY state");
 
 /* A line per word, those that no row has with 0: a series that comes and goes is hard to watch. */

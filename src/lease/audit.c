@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "record/row.h"
 
 #define MAX_ROWS 1000
 
@@ -18,13 +19,13 @@ SQL(AUDIT_PLACES,
     " WHERE p.state IN ('held', 'resuming', 'releasing', 'cleanup', 'retained')"
     " AND p.state <> 'gone'"
     " ORDER BY p.updated_at, p.id LIMIT $1");
-SQL(AUDIT_LEASES, "SELECT l.id, l.place_id, l.run_id, r.id, r.status, p.state, p.holder_lease,"
-		  " l.acquired_at, COALESCE(r.finished_at, r.updated_at, l.acquired_at),"
-		  " r.place_kept_until"
-		  " FROM leases l JOIN places p ON p.id = l.place_id"
-		  " LEFT JOIN runs r ON r.id = l.run_id"
-		  " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
-		  " AND l.status = 'active' ORDER BY l.acquired_at, l.id LIMIT $1");
+SQL(AUDIT_LEASES,
+    "SELECT l.id, l.place_id, l.run_id, r.id, r.status, p.state, p.holder_lease,"
+    " l.acquired_at, COALESCE(r.finished_at, r.updated_at, l.acquired_at),"
+    " r.place_kept_until"
+    " FROM leases l JOIN places p ON p.id = l.place_id"
+    " LEFT JOIN runs r ON r.id = l.run_id"
+    " WHERE " SQL_L_OPEN " AND l.status = 'active' ORDER BY l.acquired_at, l.id LIMIT $1");
 /* A place on its way in or out still has its relay, and is listed for itself. */
 SQL(AUDIT_IN_USE, "SELECT id FROM places WHERE node_id = $1"
 		  " AND state IN ('held', 'resuming', 'releasing', 'cleanup', 'retained')"
@@ -237,9 +238,8 @@ json_t *leases_audit(struct leases *leases, struct error *err)
 	return both;
 }
 
-SQL(COUNT_ACTIVE,
-    "SELECT COUNT(*) FROM leases"
-    " WHERE status IN ('active', 'pending_cleanup', 'retained') AND status = 'active'");
+SQL(COUNT_ACTIVE, "SELECT COUNT(*) FROM leases"
+		  " WHERE " LEASES_OPEN " AND status = 'active'");
 SQL(COUNT_STATE, "SELECT COUNT(*) FROM places WHERE state = $1 AND state <> 'gone'");
 SQL(COUNT_INTENTS, "SELECT COUNT(*) FROM intents");
 

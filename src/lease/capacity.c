@@ -19,17 +19,16 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "record/row.h"
 
 #define RETRY_MS 500
 
 SQL(CAPACITY_LEASES, "SELECT COUNT(*) FROM leases WHERE environment_id = $1"
-		     " AND status IN ('active', 'pending_cleanup', 'retained')"
-		     " AND status <> 'retained'");
+		     " AND " LEASES_OPEN " AND status <> 'retained'");
 SQL(CAPACITY_INTENTS, "SELECT COUNT(*) FROM intents WHERE environment_id = $1 AND state = 'open'");
 
 SQL(CAPACITY_COMPANY_LEASES, "SELECT COUNT(*) FROM leases WHERE company_id = $1"
-			     " AND status IN ('active', 'pending_cleanup', 'retained')"
-			     " AND status <> 'retained'");
+			     " AND " LEASES_OPEN " AND status <> 'retained'");
 SQL(CAPACITY_COMPANY_INTENTS,
     "SELECT COUNT(*) FROM intents WHERE company_id = $1 AND state = 'open'");
 

@@ -88,7 +88,7 @@ int place_finished_tx(struct tx *tx, struct leases *leases, struct place *place,
 	lease->cleanup_status = place->driver == DRIVER_LOCAL
 					? NULL
 					: xstrdup(cleanup_status_name(CLEANUP_SUCCESS));
-	return lease_row_save(tx, lease, err);
+	return lease_row_settle(tx, lease, err);
 }
 
 struct attempt {
@@ -158,7 +158,7 @@ static int retry_tx(struct tx *tx, void *arg, struct error *err)
 	free(t->lease.cleanup_status);
 	t->lease.cleanup_status = xstrdup(cleanup_status_name(CLEANUP_FAILED));
 	t->lease.updated_at = t->now;
-	return lease_row_save(tx, &t->lease, err);
+	return lease_row_settle(tx, &t->lease, err);
 }
 
 /* What became of it is not recorded: it is tried again as soon as the database takes writes. */

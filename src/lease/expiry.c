@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "record/row.h"
 
 #define BATCH 100
 
@@ -17,28 +18,27 @@ SQL(EXPIRED, "SELECT id FROM leases WHERE status = 'active' AND expires_at <= $1
  * Those that have been idle for a quarter of their time: long before the end it is noticed that a
  * command still runs there. The first condition lets SQLite use the index of open leases.
  */
-SQL(IDLE, "SELECT id FROM leases WHERE status IN ('active', 'pending_cleanup', 'retained')"
+SQL(IDLE, "SELECT id FROM leases WHERE " LEASES_OPEN
 	  " AND status = 'active' AND idle_ms > 0 AND last_used_at + idle_ms / 4 <= $1"
 	  " AND " SQL_MINE " ORDER BY last_used_at + idle_ms, id LIMIT $4");
 /* $5: when a run that ended by itself must have released. A place whose files could not be fetched
  * yet is kept for them. */
-SQL(RUN_OVER, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
-	      " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
-	      " AND l.status = 'active' AND l.run_id IS NOT NULL AND l.acquired_at <= $5"
-	      " AND (l.node_id = $2 OR l.node_id NOT IN"
-	      "  (SELECT id FROM nodes WHERE heartbeat_at >= $3))"
-	      " AND (r.id IS NULL OR (r.status IN ('succeeded', 'failed', 'cancelled', 'timed_out')"
-	      "  AND COALESCE(r.finished_at, r.updated_at) <= $5"
-	      "  AND (r.place_kept_until IS NULL OR r.place_kept_until <= $1)))"
-	      " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");
+SQL(RUN_OVER,
+    "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
+    " WHERE " SQL_L_OPEN " AND l.status = 'active' AND l.run_id IS NOT NULL AND l.acquired_at <= $5"
+    " AND (l.node_id = $2 OR l.node_id NOT IN"
+    "  (SELECT id FROM nodes WHERE heartbeat_at >= $3))"
+    " AND (r.id IS NULL OR (r.status IN ('succeeded', 'failed', 'cancelled', 'timed_out')"
+    "  AND COALESCE(r.finished_at, r.updated_at) <= $5"
+    "  AND (r.place_kept_until IS NULL OR r.place_kept_until <= $1)))"
+    " AND l.acquired_at <= $1 ORDER BY l.acquired_at, l.id LIMIT $4");
 /*
  * The server that acquired it died, and with it whoever would have released it, so nobody is waited
  * for. The run was never told (still queued: it acquires again and must not wait for itself), or
  * had ended already. A running one is settled by the recovery of runs.
  */
 SQL(RUN_NEVER_TOLD, "SELECT l.id FROM leases l LEFT JOIN runs r ON r.id = l.run_id"
-		    " WHERE l.status IN ('active', 'pending_cleanup', 'retained')"
-		    " AND l.status = 'active' AND l.run_id IS NOT NULL"
+		    " WHERE " SQL_L_OPEN " AND l.status = 'active' AND l.run_id IS NOT NULL"
 		    " AND (r.id IS NULL OR (r.status <> 'running'"
 		    "  AND (r.place_kept_until IS NULL OR r.place_kept_until <= $1)))"
 		    " AND ((l.node_id = $2 AND l.boot_epoch < $5) OR (l.node_id <> $2 AND"
@@ -242,7 +242,7 @@ static int end_retained_lease(struct retiring *r, struct tx *tx, const struct pl
 	lease.updated_at = r->now;
 	free(lease.cleanup_status);
 	lease.cleanup_status = xstrdup(cleanup_status_name(CLEANUP_PENDING));
-	return lease_row_save(tx, &lease, err);
+	return lease_row_settle(tx, &lease, err);
 }
 
 static int retire_tx(struct tx *tx, void *arg, struct error *err)

@@ -43,7 +43,7 @@ static void fill_place(struct acquisition *a, struct place *place)
 	free(place->fingerprint);
 	place->fingerprint = xstrdup(a->fingerprint);
 	json_decref(place->config);
-	place->config = json_deep_copy(a->config);
+	place->config = json_incref(a->config);
 	json_decref(place->metadata);
 	place->metadata = a->grant.metadata ? json_deep_copy(a->grant.metadata) : json_object();
 	if (a->grant.expires_at > 0)
@@ -187,8 +187,8 @@ static void presumed_place(const struct acquisition *a, struct place *place)
 	place->fingerprint = xstrdup(a->fingerprint);
 	place->fencing = g->provider ? g->fencing : FENCING_SERVER;
 	place->discoverable = g->discoverable;
-	place->config = json_deep_copy(a->config);
-	place->metadata = g->metadata ? json_deep_copy(g->metadata) : json_object();
+	place->config = json_incref(a->config);
+	place->metadata = g->metadata ? json_incref(g->metadata) : json_object();
 	id_copy(place->id, a->place_id);
 	id_copy(place->company_id, a->request->company_id);
 	id_copy(place->environment_id, a->request->environment->id);

@@ -34,9 +34,13 @@ SQL(LEASE_GET, "SELECT " LEASE_READ " FROM leases WHERE id = $1");
 SQL(LEASE_INSERT, "INSERT INTO leases (" LEASE_COLUMNS ", boot_epoch)"
 		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
 		  " $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)");
-SQL(LEASE_SAVE, "UPDATE leases SET status = $2, final_status = $3, last_used_at = $4,"
-		" expires_at = $5, released_at = $6, failure_reason = $7, cleanup_status = $8,"
-		" updated_at = $9 WHERE id = $1");
+/* SQLite writes to the indexes of every column that is set, also where it stays the same. */
+SQL(LEASE_RENEW, "UPDATE leases SET last_used_at = $2, expires_at = $3, updated_at = $4"
+		 " WHERE id = $1");
+SQL(LEASE_END, "UPDATE leases SET status = $2, final_status = $3, failure_reason = $4,"
+	       " cleanup_status = $5, updated_at = $6, released_at = $7 WHERE id = $1");
+SQL(LEASE_SETTLE, "UPDATE leases SET status = $2, final_status = $3, failure_reason = $4,"
+		  " cleanup_status = $5, updated_at = $6 WHERE id = $1");
 SQL(LEASE_DELETE, "DELETE FROM leases WHERE id = $1");
 
 void lease_clear(struct lease *lease)
@@ -175,11 +179,27 @@ int lease_row_insert(struct tx *tx, const struct lease *l, const struct node *no
 		       : 0;
 }
 
-int lease_row_save(struct tx *tx, const struct lease *l, struct error *err)
+int lease_row_renew(struct tx *tx, const struct lease *l, struct error *err)
 {
-	return tx_exec(tx, &LEASE_SAVE, err, B_TEXT(l->id), B_TEXT(lease_status_name(l->status)),
-		       B_TEXT(final_word(l)), B_INT(l->last_used_at), B_TIME(l->expires_at),
-		       B_TIME(l->released_at), B_TEXT(l->failure_reason), B_TEXT(l->cleanup_status),
+	return tx_exec(tx, &LEASE_RENEW, err, B_TEXT(l->id), B_INT(l->last_used_at),
+		       B_TIME(l->expires_at), B_INT(l->updated_at)) < 0
+		       ? -1
+		       : 0;
+}
+
+int lease_row_end(struct tx *tx, const struct lease *l, struct error *err)
+{
+	return tx_exec(tx, &LEASE_END, err, B_TEXT(l->id), B_TEXT(lease_status_name(l->status)),
+		       B_TEXT(final_word(l)), B_TEXT(l->failure_reason), B_TEXT(l->cleanup_status),
+		       B_INT(l->updated_at), B_TIME(l->released_at)) < 0
+		       ? -1
+		       : 0;
+}
+
+int lease_row_settle(struct tx *tx, const struct lease *l, struct error *err)
+{
+	return tx_exec(tx, &LEASE_SETTLE, err, B_TEXT(l->id), B_TEXT(lease_status_name(l->status)),
+		       B_TEXT(final_word(l)), B_TEXT(l->failure_reason), B_TEXT(l->cleanup_status),
 		       B_INT(l->updated_at)) < 0
 		       ? -1
 		       : 0;
@@ -203,9 +223,9 @@ SQL(LEASE_LIST_FINAL, LIST_FROM " AND status = $3" LIST_ORDER);
  * Few rows have one of the others: find those and sort them. The sum keeps planners from walking
  * along the order through all the history.
  */
-SQL(LEASE_LIST_OPEN, LIST_FROM " AND status = $3"
-			       " AND status IN ('active', 'pending_cleanup', 'retained')"
-			       " ORDER BY last_used_at + 0 DESC, created_at DESC, id LIMIT $2");
+SQL(LEASE_LIST_OPEN,
+    LIST_FROM " AND status = $3"
+	      " AND " LEASES_OPEN " ORDER BY last_used_at + 0 DESC, created_at DESC, id LIMIT $2");
 
 struct listing {
 	const char *environment_id, *status;

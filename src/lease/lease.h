@@ -139,6 +139,7 @@ struct lease_release {
 	enum lease_status status;   /* released, expired or failed */
 	const char *failure_reason; /* NULL for none */
 	const struct actor *actor;
+	struct place *place; /* gets the place as it is afterwards; NULL: nobody asks */
 };
 /*
  * Ends the holding: processes end, the provider is told, the row leaves `active` whatever the

@@ -50,6 +50,9 @@ SQL(PLACE_SAVE, "UPDATE places SET state = $2, holder_lease = $3, generation = $
 		" node_id = $6, boot_epoch = $7, boot_id = $8, cleanup_action = $9,"
 		" cleanup_attempts = $10, cleanup_next_at = $11, cleanup_reason = $12,"
 		" retain_until = $13, updated_at = $14 WHERE id = $1");
+SQL(PLACE_SAVE_STATE, "UPDATE places SET state = $2, cleanup_action = $3, cleanup_attempts = $4,"
+		      " cleanup_next_at = $5, cleanup_reason = $6, retain_until = $7,"
+		      " updated_at = $8 WHERE id = $1");
 SQL(PLACE_REMAKE, "UPDATE places SET environment_id = $2, driver = $3, provider = $4,"
 		  " provider_ref = $5, scope = $6, fingerprint = $7, fencing = $8,"
 		  " discoverable = $9, absence_ms = $10, config = $11, metadata = $12,"
@@ -258,6 +261,16 @@ int place_row_save(struct tx *tx, const struct place *p, struct error *err)
 		       B_TEXT(p->cleanup_action), B_INT(p->cleanup_attempts),
 		       B_TIME(p->cleanup_next_at), B_TEXT(p->cleanup_reason),
 		       B_TIME(p->retain_until), B_INT(p->updated_at)) < 0
+		       ? -1
+		       : 0;
+}
+
+int place_row_save_state(struct tx *tx, const struct place *p, struct error *err)
+{
+	return tx_exec(tx, &PLACE_SAVE_STATE, err, B_TEXT(p->id),
+		       B_TEXT(place_state_name(p->state)), B_TEXT(p->cleanup_action),
+		       B_INT(p->cleanup_attempts), B_TIME(p->cleanup_next_at),
+		       B_TEXT(p->cleanup_reason), B_TIME(p->retain_until), B_INT(p->updated_at)) < 0
 		       ? -1
 		       : 0;
 }

@@ -150,7 +150,7 @@ static int lose_lease(struct loss *loss, struct tx *tx, const struct place *plac
 		lease.released_at = loss->now;
 	free(lease.failure_reason);
 	lease.failure_reason = xstrdup(loss->reason);
-	if (lease_row_save(tx, &lease, err) < 0)
+	if (lease_row_end(tx, &lease, err) < 0)
 		return -1;
 	if (!was_active)
 		return 0;

@@ -16,6 +16,8 @@
 #include "base/text.h"
 
 SQL(NODE_LAST_BEAT, "SELECT heartbeat_at FROM nodes WHERE id = $1");
+SQL(STILL_RELEASING, "SELECT COUNT(*) FROM places WHERE id = $1 AND state = 'releasing'"
+		     " AND holder_lease = $2 AND generation = $3");
 SQL(LEASES_OF_RUN, "SELECT id FROM leases WHERE run_id = $1 AND status = 'active'"
 		   " ORDER BY acquired_at, id");
 
@@ -134,7 +136,7 @@ static int queue_place(struct queueing *q, struct tx *tx, struct error *err)
 	e->place.updated_at = e->now;
 	free(e->lease.cleanup_status);
 	e->lease.cleanup_status = xstrdup(cleanup_status_name(CLEANUP_PENDING));
-	if (lease_row_save(tx, &e->lease, err) < 0 || place_row_save(tx, &e->place, err) < 0)
+	if (lease_row_end(tx, &e->lease, err) < 0 || place_row_save(tx, &e->place, err) < 0)
 		return -1;
 	return lease_released_activity_tx(tx, &e->lease, &e->place, e->actor, e->now, err);
 }
@@ -156,9 +158,9 @@ static int hold_back(struct ending *e, struct tx *tx, struct error *err)
 	/* Should nobody be left to do it, the queue will know what was wanted. */
 	e->place.cleanup_action = xstrdup(e->action);
 	e->place.updated_at = e->now;
-	if (lease_row_save(tx, &e->lease, err) < 0)
+	if (lease_row_end(tx, &e->lease, err) < 0)
 		return -1;
-	return place_row_save(tx, &e->place, err);
+	return place_row_save_state(tx, &e->place, err);
 }
 
 static int begin_tx(struct tx *tx, void *arg, struct error *err)
@@ -178,11 +180,27 @@ static int begin_tx(struct tx *tx, void *arg, struct error *err)
 	return hold_back(e, tx, err);
 }
 
+/*
+ * A place that is `releasing` belongs to whoever releases it until a sweep thinks that dead. So
+ * what the first transaction wrote is still what is there, except after a sweep, and when this one
+ * runs a second time over what it has changed itself.
+ */
+static int look_again(struct ending *e, struct tx *tx, struct error *err)
+{
+	int64_t unchanged = 0;
+
+	if (e->known && number_tx(tx, &STILL_RELEASING, &unchanged, err, B_TEXT(e->place.id),
+				  B_TEXT(e->lease_id), B_INT(e->place.generation)) < 0)
+		return -1;
+	e->known = false;
+	return unchanged ? 0 : load(e, tx, err);
+}
+
 static int finish_tx(struct tx *tx, void *arg, struct error *err)
 {
 	struct ending *e = arg;
 
-	if (load(e, tx, err) < 0 ||
+	if (look_again(e, tx, err) < 0 ||
 	    place_finished_tx(tx, e->leases, &e->place, &e->lease, e->action, e->now, err) < 0)
 		return -1;
 	return lease_released_activity_tx(tx, &e->lease, &e->place, e->actor, e->now, err);
@@ -196,7 +214,8 @@ static void queue_after_failure(struct ending *e, const struct error *why)
 	e->now = clock_now(e->leases->clock);
 	q.next_at = cleanup_next_at(e->leases, q.attempts, e->now);
 	log_warn("lease %s: its place is queued for cleanup: %s", e->lease_id, why->message);
-	if (DB_WRITE(e->leases->db, "lease.cleanup_queued", queue_tx, &q, &err) < 0)
+	e->unsaved = DB_WRITE(e->leases->db, "lease.cleanup_queued", queue_tx, &q, &err) < 0;
+	if (e->unsaved)
 		log_warn("lease %s: the cleanup is not recorded yet: %s", e->lease_id, err.message);
 }
 
@@ -210,8 +229,10 @@ static void finish(struct ending *e)
 		return;
 	}
 	e->now = clock_now(e->leases->clock);
+	e->known = true;
 	/* If this is refused the place stays `releasing`: finishing it twice does no harm. */
-	if (DB_WRITE(e->leases->db, "lease.released", finish_tx, e, &err) < 0)
+	e->unsaved = DB_WRITE(e->leases->db, "lease.released", finish_tx, e, &err) < 0;
+	if (e->unsaved)
 		log_warn("lease %s: its end is not recorded yet: %s", e->lease_id, err.message);
 }
 
@@ -231,13 +252,22 @@ static int end_holding(struct ending *e, struct error *err)
 	return r;
 }
 
-static void give(struct ending *e, struct lease *lease)
+/* As the last transaction left them. */
+static int give(struct ending *e, struct lease *lease, struct place *place, struct error *err)
 {
-	if (!lease)
-		return;
-	lease_clear(lease);
-	*lease = e->lease;
-	e->lease = (struct lease){ 0 };
+	if (e->unsaved)
+		return lease_get(e->leases, e->lease_id, lease, place, err);
+	if (lease) {
+		lease_clear(lease);
+		*lease = e->lease;
+		e->lease = (struct lease){ 0 };
+	}
+	if (place) {
+		place_clear(place);
+		*place = e->place;
+		e->place = (struct place){ 0 };
+	}
+	return 0;
 }
 
 int lease_release(struct leases *leases, const char *id, const struct lease_release *release,
@@ -258,8 +288,7 @@ int lease_release(struct leases *leases, const char *id, const struct lease_rele
 				 "a lease is released as released, expired or failed");
 	if (end_holding(&e, err) < 0)
 		return -1;
-	give(&e, lease);
-	return 0;
+	return give(&e, lease, release->place, err);
 }
 
 json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_status status,
@@ -274,8 +303,10 @@ json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_
 	for (char **id = ids; id && *id; id++) {
 		_cleanup_lease_ struct lease lease = { 0 };
 		_cleanup_error_ struct error why = { 0 };
-		struct lease_release release = { GENERATION_UNCHECKED, status, failure_reason,
-						 actor };
+		struct lease_release release = { .generation = GENERATION_UNCHECKED,
+						 .status = status,
+						 .failure_reason = failure_reason,
+						 .actor = actor };
 		json_t *entry = json_object();
 		int r = lease_release(leases, *id, &release, &lease, &why);
 
@@ -330,7 +361,7 @@ static int claim_for_destroy(struct destroying *d, struct tx *tx, struct error *
 	e->place.updated_at = e->now;
 	if (streq(e->place.holder_lease, e->lease.id)) {
 		end_lease(e);
-		if (lease_row_save(tx, &e->lease, err) < 0)
+		if (lease_row_end(tx, &e->lease, err) < 0)
 			return -1;
 	}
 	d->queued = true;

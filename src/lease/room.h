@@ -143,6 +143,8 @@ struct ending {
 	int64_t now;
 
 	bool ended;   /* this call ended the holding */
+	bool known;   /* lease and place below are what this call wrote last */
+	bool unsaved; /* what was to be written last was refused */
 	bool foreign; /* another live node has the place in its hands */
 	struct lease lease;
 	struct place place;
@@ -186,6 +188,9 @@ void inventories_clear(struct inventories *inventories);
 /* Names in the inventory that no place and no intent explains; added to *refs. */
 int unexplained_objects(struct leases *leases, const struct inventory *inventory, char ***refs,
 			struct error *err);
+
+/* record/row.h's LEASES_OPEN of `leases l`. */
+#define SQL_L_OPEN "(l.status = 'active' OR l.status = 'pending_cleanup' OR l.status = 'retained')"
 
 /*
  * Rows this node may touch: its own, and those of nodes whose heartbeat has stopped. Wants $2 =

@@ -1,6 +1,7 @@
 /*
- * The rows of this room (leases, places, intents) inside a transaction. A row is read whole,
- * changed as a struct and saved whole: transactions are serial, so nothing changes in between.
+ * The rows of this room (leases, places, intents) inside a transaction. A row is read whole and
+ * changed as a struct: transactions are serial, so nothing changes in between. What is saved of it
+ * is what a step of its life can change.
  *
  * Readers return 1 for found, 0 for none, -1 for an error.
  */
@@ -11,8 +12,12 @@
 int lease_row_get(struct tx *tx, const char *id, struct lease *lease, struct error *err);
 int lease_row_insert(struct tx *tx, const struct lease *lease, const struct node *node,
 		     struct error *err);
-/* Everything that changes after the insert, metadata and pause apart. */
-int lease_row_save(struct tx *tx, const struct lease *lease, struct error *err);
+/* While it is active: lastUsedAt and expiresAt. */
+int lease_row_renew(struct tx *tx, const struct lease *lease, struct error *err);
+/* Its holding ends: releasedAt, status and reasons. */
+int lease_row_end(struct tx *tx, const struct lease *lease, struct error *err);
+/* After that: status and reasons. */
+int lease_row_settle(struct tx *tx, const struct lease *lease, struct error *err);
 int lease_row_delete(struct tx *tx, const char *id, struct error *err);
 /* See lease_list. */
 json_t *lease_rows_json(struct db *db, const char *environment_id, const char *status,
@@ -31,6 +36,8 @@ int place_row_free_in_scope(struct tx *tx, const char *environment_id, const cha
 int place_row_insert(struct tx *tx, const struct place *place, struct error *err);
 /* Where it is in its life: state, holder, generation, node, cleanup, retention. */
 int place_row_save(struct tx *tx, const struct place *place, struct error *err);
+/* Of that state, cleanup and retention: holder, generation and node are what they were. */
+int place_row_save_state(struct tx *tx, const struct place *place, struct error *err);
 /* The same and what it is: environment, provider, config, metadata. For a place made anew. */
 int place_row_remake(struct tx *tx, const struct place *place, struct error *err);
 

@@ -179,7 +179,7 @@ static int end_interrupted_lease(struct half_done *h, struct tx *tx, const struc
 	free(lease.cleanup_status);
 	lease.cleanup_status = xstrdup(cleanup_status_name(CLEANUP_PENDING));
 	lease.updated_at = h->now;
-	if (lease_row_save(tx, &lease, err) < 0)
+	if (lease_row_settle(tx, &lease, err) < 0)
 		return -1;
 	return lease_released_activity_tx(tx, &lease, place, &ACTOR_SYSTEM, h->now, err);
 }

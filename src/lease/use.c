@@ -145,7 +145,7 @@ static int renew_tx(struct tx *tx, void *arg, struct error *err)
 		l->expires_at = limit;
 	l->last_used_at = MAX_OF(l->last_used_at, look->now);
 	l->updated_at = look->now;
-	return lease_row_save(tx, l, err);
+	return lease_row_renew(tx, l, err);
 }
 
 int lease_renew(struct leases *leases, const char *id, int64_t generation, int64_t ttl_ms,

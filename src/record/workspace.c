@@ -44,7 +44,7 @@ SQL(WORKSPACE_USERS,
     "SELECT (SELECT COUNT(*) FROM runs WHERE execution_workspace_id = $1 AND company_id = $2"
     " AND " RUNS_UNFINISHED "),"
     " (SELECT COUNT(*) FROM leases WHERE execution_workspace_id = $1 AND company_id = $2"
-    " AND " LEASES_OPEN ")");
+    " AND execution_workspace_id IS NOT NULL AND " LEASES_OPEN ")");
 SQL(WORKSPACE_DELETE, "DELETE FROM execution_workspaces WHERE id = $1");
 
 #define COMMAND(key, text)                                                                         \

@@ -5,9 +5,9 @@
  * than once (a group commit that is redone, a serialization retry), so it is free of side effects
  * apart from tx_* calls and from filling `arg` afresh; effects start after DB_WRITE returned 0,
  * when the transaction is durable. fn returning negative rolls its own work back and nobody else's.
- * SQLite: one transaction at a time, in which whatever is queued is committed together, each job in
- * a savepoint; PostgreSQL: one SERIALIZABLE transaction per job on a pooled connection, retried on
- * 40001 and 40P01.
+ * SQLite: one transaction at a time, in which whatever is queued is committed together, each job
+ * undone on its own; PostgreSQL: one SERIALIZABLE transaction per job on a pooled connection,
+ * retried on 40001 and 40P01.
  *
  * Reading. `db_read` runs fn on a pooled read-only snapshot, concurrently with the writer; on a
  * connection that dies it runs again as well.

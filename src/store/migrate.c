@@ -28,6 +28,7 @@ static const struct {
 	{ "TEXT", { "TEXT", "TEXT COLLATE \"C\"" } },
 	{ "BIGINT", { "INTEGER", "BIGINT" } },
 	{ "STRICT", { "STRICT", "" } },
+	{ "CLUSTERED", { "STRICT, WITHOUT ROWID", "" } },
 };
 
 static bool is_word(char c)

@@ -24,6 +24,7 @@ extern const char *const MIGRATION_RECORDS[];
 extern const char *const MIGRATION_FILES[];
 extern const char *const MIGRATION_HISTORY[];
 extern const char *const MIGRATION_PAUSE[];
+extern const char *const MIGRATION_WRITES[];
 
 /* In order, ends with version 0. */
 extern const struct migration migrations[];

@@ -1,10 +1,10 @@
 #include "store/migrate.h"
 
 /*
- * The schema, one text for both engines. Three words are written by migrate.c per dialect: TEXT
+ * The schema, one text for both engines. Four words are written by migrate.c per dialect: TEXT
  * gets COLLATE "C" on PostgreSQL so that text cursors order as in SQLite, BIGINT is INTEGER in
- * SQLite because STRICT tables know no other name for it, and STRICT itself is dropped on
- * PostgreSQL.
+ * SQLite because STRICT tables know no other name for it, STRICT itself is dropped on PostgreSQL,
+ * and so is CLUSTERED, which is STRICT with the rows in the tree of the primary key.
  *
  * Ids are TEXT, times BIGINT milliseconds, booleans BIGINT 0/1, JSON is TEXT that SQL never looks
  * into. A migration that has been released is never edited; a change is a new one at the foot.
@@ -350,5 +350,6 @@ const struct migration migrations[] = {
 	{ 5, MIGRATION_FILES },
 	{ 6, MIGRATION_HISTORY },
 	{ 7, MIGRATION_PAUSE },
+	{ 8, MIGRATION_WRITES },
 	{ 0, NULL },
 };

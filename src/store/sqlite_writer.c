@@ -4,7 +4,11 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/mem.h"
 #include "store/sqlite_conn.h"
+#include "store/sqlite_wal.h"
 
 /*
  * Enough to share an fsync among everybody who waits, few enough that the first of them does not
@@ -19,6 +23,13 @@
 #define WAL_PAGES 2000
 /* How long a reader may keep the WAL from beginning anew before we go on without. */
 #define READERS_WAIT_MS 20
+/*
+ * The WAL is grown ahead by GROWTH when less than LOW is left (frames), in a moment in which nobody
+ * has written for a while: who writes all the time has it at its full length soon anyway.
+ */
+#define WAL_GROWTH 256
+#define WAL_LOW 64
+#define QUIET_NS 30000000
 
 static const struct sql BEGIN = { "BEGIN", "BEGIN IMMEDIATE" };
 static const struct sql COMMIT = { "COMMIT", "COMMIT" };
@@ -47,12 +58,14 @@ struct sqlite_writer {
 	enum db_promise promise; /* what a commit keeps now */
 	int wal_pages;           /* after the last commit */
 	int checkpoint_at;       /* as many of them; 0: not by us */
+	int64_t wal_room;        /* for so many, as far as known */
 
 	pthread_t checkpointer;
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t changed;
 	bool led;            /* somebody has the connection */
 	bool checkpoint_due; /* before the next batch */
+	bool growth_due;     /* of the WAL, when it is quiet */
 	struct job *first;
 	struct job **last;
 	bool stopping;
@@ -137,6 +150,21 @@ static void run_alone(struct sqlite_writer *w, struct job *job)
 	else
 		roll_back(w->conn);
 	answer(job, r);
+}
+
+/*
+ * The first of a batch, which mostly is alone: to undo it is to undo the transaction. SQLite keeps
+ * a copy of every page that changes within a savepoint, which is saved here.
+ */
+static bool run_first(struct sqlite_writer *w, struct job *job)
+{
+	int r = run_closure(w, job);
+
+	if (r == 0)
+		return true;
+	roll_back(w->conn);
+	answer(job, r);
+	return false;
 }
 
 enum outcome { KEPT, UNDONE, TRANSACTION_LOST };
@@ -236,20 +264,27 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 		refuse_queue(w, first, &why);
 		return;
 	}
-	struct batch batch = { 0 };
-	for (struct job *job = first; job; job = next_job(w, false)) {
+	if (!run_first(w, first))
+		return;
+	struct batch batch = { .jobs = { first }, .count = 1 };
+	while (batch.count < BATCH_MAX) {
+		struct job *job = next_job(w, false);
+
+		if (!job)
+			break;
 		batch.jobs[batch.count++] = job;
 		if (run_in_savepoint(w, job) == TRANSACTION_LOST) {
 			run_again(w, &batch, job);
 			return;
 		}
-		if (batch.count == BATCH_MAX)
-			break;
 	}
 	commit_batch(w, &batch);
 }
 
-/* The connection goes to whoever waits for it, first of all to empty the WAL. */
+/*
+ * The connection goes to whoever waits for it, first of all to empty the WAL. Mostly that is
+ * nobody: waking the checkpointer to find that out would cost each commit two changes of threads.
+ */
 static void hand_over_locked(struct sqlite_writer *w)
 {
 	struct job *next = w->checkpoint_due ? NULL : w->first;
@@ -258,9 +293,15 @@ static void hand_over_locked(struct sqlite_writer *w)
 	if (next) {
 		next->leads = true;
 		sem_post(&next->settled);
-	} else {
+	} else if (w->checkpoint_due || w->stopping) {
 		pthread_cond_broadcast(&w->changed);
 	}
+}
+
+static bool runs_out_of_room(const struct sqlite_writer *w)
+{
+	return w->checkpoint_at > 0 && w->wal_room < WAL_PAGES &&
+	       w->wal_pages + WAL_LOW > w->wal_room;
 }
 
 /* The first in the queue is the caller's own job; those behind it come along. */
@@ -270,6 +311,10 @@ static void lead(struct sqlite_writer *w)
 	pthread_mutex_lock(&w->lock);
 	w->checkpoint_due |=
 		!w->stopping && w->checkpoint_at > 0 && w->wal_pages >= w->checkpoint_at;
+	if (!w->growth_due && runs_out_of_room(w)) {
+		w->growth_due = true;
+		pthread_cond_broadcast(&w->changed);
+	}
 	hand_over_locked(w);
 	pthread_mutex_unlock(&w->lock);
 }
@@ -291,22 +336,67 @@ static void checkpoint(struct sqlite_writer *w)
 	w->checkpoint_at = w->wal_pages + WAL_PAGES;
 }
 
+static void checkpoint_locked(struct sqlite_writer *w)
+{
+	w->led = true;
+	pthread_mutex_unlock(&w->lock);
+	checkpoint(w);
+	pthread_mutex_lock(&w->lock);
+	w->checkpoint_due = false;
+	hand_over_locked(w);
+}
+
+/* True when nobody has written meanwhile and nobody wants to. */
+static bool stays_quiet_locked(struct sqlite_writer *w)
+{
+	uint64_t commits = atomic_load(&w->commits);
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += QUIET_NS;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	pthread_cond_clockwait(&w->changed, &w->lock, CLOCK_MONOTONIC, &until);
+	return !w->led && !w->checkpoint_due && !w->stopping && atomic_load(&w->commits) == commits;
+}
+
+static void grow_locked(struct sqlite_writer *w)
+{
+	int fd = -1;
+
+	w->led = true;
+	pthread_mutex_unlock(&w->lock);
+	w->wal_room = wal_grow(w->conn, MIN_OF(w->wal_pages + WAL_LOW, WAL_PAGES), WAL_GROWTH, &fd);
+	/* A disk without room is not asked again; another program that writes now may be done then.
+	 */
+	if (w->wal_room >= 0 && w->wal_room < w->wal_pages + WAL_LOW)
+		w->wal_room = WAL_PAGES;
+	pthread_mutex_lock(&w->lock);
+	w->growth_due = false;
+	hand_over_locked(w);
+	if (fd < 0)
+		return;
+	/* Here and not in the next commit, which has to wait for it otherwise. */
+	pthread_mutex_unlock(&w->lock);
+	fdatasync(fd);
+	close(fd);
+	pthread_mutex_lock(&w->lock);
+}
+
 static void *checkpointer_main(void *arg)
 {
 	struct sqlite_writer *w = arg;
 
 	pthread_mutex_lock(&w->lock);
 	while (!w->stopping) {
-		if (!w->checkpoint_due || w->led) {
+		if (w->checkpoint_due && !w->led)
+			checkpoint_locked(w);
+		else if (w->checkpoint_due || !w->growth_due)
 			pthread_cond_wait(&w->changed, &w->lock);
-			continue;
-		}
-		w->led = true;
-		pthread_mutex_unlock(&w->lock);
-		checkpoint(w);
-		pthread_mutex_lock(&w->lock);
-		w->checkpoint_due = false;
-		hand_over_locked(w);
+		else if (stays_quiet_locked(w))
+			grow_locked(w);
 	}
 	/* Whoever made way for it must not wait for ever. */
 	w->checkpoint_due = false;

@@ -1,9 +1,9 @@
 /*
  * All writing to a SQLite database, one transaction at a time. Jobs that are queued while one runs
- * share the next transaction and so an fsync: each runs in a savepoint of its own, and the
- * transaction is committed as soon as the queue is empty. A job gets its answer after the commit.
- * Jobs that are to be kept only while the machine is up share a transaction without an fsync, until
- * one comes that needs it.
+ * share the next transaction and so an fsync: each but the first runs in a savepoint of its own,
+ * and the transaction is committed as soon as the queue is empty. A job gets its answer after the
+ * commit. Jobs that are to be kept only while the machine is up share a transaction without an
+ * fsync, until one comes that needs it.
  *
  * There is no thread that writes: whoever comes first leads, runs the jobs of all who came
  * meanwhile, and hands the connection to the first who waits. Who comes alone, which is the rule,
@@ -11,7 +11,8 @@
  *
  * A thread of its own empties the WAL into the file, between two transactions: done in the middle
  * of a commit, as SQLite would, it makes somebody wait, and the WAL begins anew only in a moment
- * without readers, which a busy server does not have by itself.
+ * without readers, which a busy server does not have by itself. The same thread grows the WAL's
+ * file ahead while nobody writes (sqlite_wal.h).
  */
 #pragma once
 

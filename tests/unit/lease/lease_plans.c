@@ -16,6 +16,7 @@ static const char *const MAY_SCAN[] = { "PRUNE_LEASES",
 					"COUNT_INTENTS",
 					"AUDIT_INTENTS",
 					"FIRST_COMPANY",
+					"CAPACITY_INTENTS",
 					"CAPACITY_COMPANY_INTENTS" };
 static const char *const OURS[] = {
 	"LEASE_",         "PLACE_",     "INTENT_",       "CAPACITY_",

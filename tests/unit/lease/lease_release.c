@@ -116,6 +116,52 @@ static void releasing_twice_is_success_for_the_holder(void **state)
 		       yard_end(y, RUN_A, GENERATION_UNCHECKED, LEASE_RELEASED, NULL));
 }
 
+/* `fault` NULL: nothing fails. */
+static void assert_answer_is_what_is_recorded(struct yard *y, const struct environment *environment,
+					      const char *fault)
+{
+	_cleanup_lease_ struct lease lease = { 0 }, recorded = { 0 };
+	_cleanup_place_ struct place place = { 0 }, recorded_place = { 0 };
+	_cleanup_json_ json_t *answer = NULL, *row = NULL;
+	struct lease_release release = { .generation = GENERATION_UNCHECKED,
+					 .status = LEASE_RELEASED,
+					 .actor = &SOMEBODY,
+					 .place = &place };
+
+	yard_acquire_from(y, environment, &lease);
+	clock_fake_advance(&y->r->fake, 10);
+	if (fault)
+		fault_arm(fault);
+	assert_done(y->r, lease_release(y->leases, lease.id, &release, &lease, y->err));
+	if (fault)
+		fault_disarm();
+	assert_done(y->r, lease_get(y->leases, lease.id, &recorded, &recorded_place, y->err));
+	answer = lease_json(&lease, &place);
+	row = lease_json(&recorded, &recorded_place);
+	assert_true(json_equal(answer, row));
+	assert_int_equal(place.generation, recorded_place.generation);
+	assert_string_equal(place.holder_lease, recorded_place.holder_lease);
+	yard_pass(y, 2000);
+	assert_status(y, lease.id, "released");
+}
+
+static void release_answers_with_what_is_recorded(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment box = { 0 }, pool = { 0 }, bad = { 0 };
+
+	yard_sandbox(y, "box", FAKE, 0, &box);
+	yard_sandbox(y, "pool", FAKE_REUSED, 0, &pool);
+	yard_sandbox(y, "bad", "{'provider':'fake','faults':{'release':{'fail':1}}}", 0, &bad);
+	assert_answer_is_what_is_recorded(y, &y->local, NULL);
+	assert_answer_is_what_is_recorded(y, &box, NULL);
+	assert_answer_is_what_is_recorded(y, &pool, NULL);
+	assert_answer_is_what_is_recorded(y, &bad, NULL);
+	assert_answer_is_what_is_recorded(y, &box, "db.lease.released.before@1:error");
+	assert_answer_is_what_is_recorded(y, &box, "db.lease.released.after@1:error");
+	assert_answer_is_what_is_recorded(y, &bad, "db.lease.cleanup_queued.before@1:error");
+}
+
 static void a_holder_of_an_older_generation_is_refused_everything(void **state)
 {
 	struct yard *y = yard_of(state);
@@ -349,6 +395,7 @@ int main(void)
 		YARD(I1_a_lease_whose_end_cannot_be_written_does_not_keep_the_others),
 		YARD_BOTH(I2_a_provider_that_is_down_does_not_keep_the_lease_active),
 		YARD(releasing_twice_is_success_for_the_holder),
+		YARD_BOTH(release_answers_with_what_is_recorded),
 		YARD_BOTH(a_holder_of_an_older_generation_is_refused_everything),
 		YARD(commands_end_with_the_holding),
 		YARD_BOTH(a_failed_lease_is_retained_for_a_while),

@@ -19,6 +19,12 @@ SQL(OLD_ISSUE, "INSERT INTO issues (id, company_id, title, status, created_at, u
 SQL(OLD_AGENT, "INSERT INTO agents (id, company_id, name, created_at, updated_at)"
 	       " VALUES ($1, $2, 'a', 1, 1)");
 
+static int fill_company(struct tx *tx, void *arg, struct error *err)
+{
+	(void)arg;
+	return tx_exec(tx, &OLD_COMPANY, err, B_TEXT("c-early"), B_INT(10)) < 0 ? -1 : 0;
+}
+
 static int fill(struct tx *tx, void *arg, struct error *err)
 {
 	(void)arg;
@@ -79,10 +85,68 @@ static void records_of_the_first_release_read_as_if_made_today(void **state)
 	db_close(db);
 }
 
+SQL(OLD_INTENT,
+    "INSERT INTO intents (id, company_id, environment_id, kind, driver, provider, provider_ref,"
+    " config, request, node_id, boot_epoch, state, created_at, updated_at)"
+    " VALUES ($1, 'c-early', 'e', 'create', 'sandbox', 'fake', $2, '{}', '{}', 'n', 1, 'open',"
+    " 5, 6)");
+SQL(INTENT_KEPT, "SELECT COUNT(*) FROM intents WHERE id = 'in-1' AND provider_ref = 'ref-1'"
+		 " AND created_at = 5 AND updated_at = 6 AND place_id IS NULL");
+
+struct old_intent {
+	const char *id, *ref;
+};
+
+static int put_intent(struct tx *tx, void *arg, struct error *err)
+{
+	const struct old_intent *intent = arg;
+
+	return tx_exec(tx, &OLD_INTENT, err, B_TEXT(intent->id), B_TEXT(intent->ref)) < 0 ? -1 : 0;
+}
+
+static int count_kept(struct tx *tx, void *arg, struct error *err)
+{
+	struct cursor c;
+
+	if (tx_query(tx, &c, &INTENT_KEPT, err) < 0 || cursor_next(&c, err) <= 0)
+		return -1;
+	*(int64_t *)arg = col_int(&c, 0);
+	cursor_close(&c);
+	return 0;
+}
+
+/* An upgrade after a crash: what a provider may have made is still known, and its name taken. */
+static void an_open_intent_outlives_the_change_of_its_table(void **state)
+{
+	struct records *r = records_of(state);
+	const struct migration earlier[] = { migrations[0], migrations[1], migrations[2],
+					     migrations[3], migrations[4], migrations[5],
+					     migrations[6], { 0, NULL } };
+	_cleanup_free_ char *path = xasprintf("%s/old.db", r->dir);
+	_cleanup_free_ char *url = r->url ? pg_fixture_new_database() : NULL;
+	const struct db_options options = { .path = url ? NULL : path, .url = url };
+	struct old_intent first = { "in-1", "ref-1" }, same_name = { "in-2", "ref-1" };
+	struct db *db = NULL;
+	int64_t kept = 0;
+
+	assert_done(r, db_open_known(&db, &options, earlier, &r->err));
+	assert_done(r, DB_WRITE(db, "test.fill", fill_company, NULL, &r->err));
+	assert_done(r, DB_WRITE(db, "test.intent", put_intent, &first, &r->err));
+	db_close(db);
+	db = NULL;
+	assert_done(r, db_open(&db, &options, &r->err));
+	assert_done(r, db_read(db, count_kept, &kept, &r->err));
+	assert_int_equal(kept, 1);
+	assert_int_equal(DB_WRITE(db, "test.intent", put_intent, &same_name, &r->err), -1);
+	assert_int_equal(r->err.code, ERR_DB_CONSTRAINT);
+	db_close(db);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ON_BOTH(records_of_the_first_release_read_as_if_made_today),
+		ON_BOTH(an_open_intent_outlives_the_change_of_its_table),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

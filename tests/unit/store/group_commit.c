@@ -193,6 +193,27 @@ static void a_job_that_fails_takes_no_other_with_it(void **state)
 	assert_int_equal(kv_number(b->store, "last"), 4);
 }
 
+/* Without others behind it there is no savepoint to go back to; with them they begin anew. */
+static void a_first_job_that_fails_leaves_nothing_and_the_next_are_kept(void **state)
+{
+	struct bench *b = *state;
+	struct pair gate = { "gate", 1 }, declined = { "declined", 2 }, a = { "a", 3 };
+	_cleanup_error_ struct error err = { 0 };
+
+	assert_int_equal(sqlite_writer_run(b->writer, DB_DURABLE, put_and_decline, &declined, &err),
+			 -1);
+	assert_int_equal(err.code, ERR_PLACE_BUSY);
+	assert_int_equal(count_now(b), 0);
+	assert_int_equal(sqlite_writer_run(b->writer, DB_DURABLE, kv_put, &gate, &err), 0);
+	run_in_one_batch(b, ERR_DB_CONSTRAINT,
+			 (struct step[]){ { kv_put, &a, ERR_NONE },
+					  { put_and_decline, &declined, ERR_PLACE_BUSY } },
+			 2);
+	assert_int_equal(number_now(b, "gate"), 1);
+	assert_int_equal(number_now(b, "a"), 3);
+	assert_int_equal(number_now(b, "declined"), -1);
+}
+
 /* Grows the database until it may grow no more. */
 static int fill(struct tx *tx, void *arg, struct error *err)
 {
@@ -415,6 +436,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		ON_BENCH(jobs_that_wait_share_one_commit),
 		ON_BENCH(a_job_that_fails_takes_no_other_with_it),
+		ON_BENCH(a_first_job_that_fails_leaves_nothing_and_the_next_are_kept),
 		ON_BENCH(a_full_disk_fails_the_job_that_met_it_and_no_other),
 		ON_BENCH(a_commit_that_fails_is_told_to_every_job_in_it),
 		ON_BENCH(eight_threads_write_and_each_write_is_kept),
