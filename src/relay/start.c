@@ -231,6 +231,14 @@ static int explain(const struct launch *l, const struct wire_exec_start *m, cons
 	}
 }
 
+void start_prepare(struct relay *relay)
+{
+	if (relay->launch_stack)
+		return;
+	relay->launch_stack = launch_stack_new();
+	launch_oom_open(&relay->oom);
+}
+
 static int run(struct start *s, struct exec *exec, const struct wire_exec_start *m,
 	       struct start_failure *f)
 {
@@ -256,10 +264,7 @@ static int run(struct start *s, struct exec *exec, const struct wire_exec_start 
 	l.stdin_fd = s->child_fd[0] >= 0 ? s->child_fd[0] : relay->null_fd;
 	l.stdout_fd = exec->pty ? l.stdin_fd : s->child_fd[1];
 	l.stderr_fd = s->child_fd[2] >= 0 ? s->child_fd[2] : l.stdout_fd;
-	if (!relay->launch_stack) {
-		relay->launch_stack = launch_stack_new();
-		launch_oom_open(&relay->oom);
-	}
+	start_prepare(relay);
 	l.oom = &relay->oom;
 	if (relay->tree->start(exec, &l) < 0)
 		return explain(&l, m, s->cwd, f);
