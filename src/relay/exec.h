@@ -108,7 +108,7 @@ int start_run(struct exec *exec, const struct wire_exec_start *m, struct start_f
 /* What all of them share; made for the first, or ahead of it. */
 void start_prepare(struct relay *relay);
 
-/* output.c */
+/* output.c; descriptors given to it and to input.c do not block. */
 int output_open(struct exec *exec, int outlet, int fd, enum wire_channel channel,
 		struct error *err);
 void output_close(struct exec *exec);

@@ -53,9 +53,9 @@ static int harden(struct error *err)
  * The relay executes nothing but the payload, and the bounding set is for what is executed: emptied
  * once, it is empty in every command. An ordinary user may not, and has none to lose.
  */
-static int empty_bounding_set(const struct relay *relay, struct error *err)
+static int empty_bounding_set(struct relay *relay, struct error *err)
 {
-	if (!relay->config.confine || FENCE_OFF("relay.wall.confine"))
+	if (relay->confined || FENCE_OFF("relay.wall.confine"))
 		return 0;
 	for (unsigned long cap = 0; cap <= LAST_CAPABILITY; cap++) {
 		/* Asking is cheaper than dropping, and a sandbox has left few. */
@@ -67,7 +67,14 @@ static int empty_bounding_set(const struct relay *relay, struct error *err)
 			break;
 		return error_errno(err, errno, "dropping capability %lu", cap);
 	}
+	relay->confined = true;
 	return 0;
+}
+
+/* Where every config says `confine`. */
+static bool is_in_sandbox(void)
+{
+	return getpid() == 1 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
 }
 
 static int settle_fds(struct relay *relay, struct error *err)
@@ -200,6 +207,8 @@ static int make_ready(struct relay *relay, struct error *err)
 {
 	if (geteuid() == 0)
 		syscall(SYS_setgroups, 0, NULL);
+	if (is_in_sandbox() && empty_bounding_set(relay, err) < 0)
+		return -1;
 	boot_id(relay->boot_id);
 	if (loop_init(&relay->loop, err) < 0 || journal_open(relay, err) < 0 ||
 	    watch_children(relay, err) < 0 || absence_open(relay, err) < 0)
@@ -222,7 +231,7 @@ static int relay_start(struct relay *relay, struct error *err)
 	user_tables_read(&tables);
 	if (config_read(&relay->config, RELAY_FD_CONFIG, &tables, err) < 0)
 		return error_wrap(err, "config");
-	if (empty_bounding_set(relay, err) < 0)
+	if (relay->config.confine && empty_bounding_set(relay, err) < 0)
 		return -1;
 	if (!relay->config.has_cgroup)
 		relay->tree = &tree_shim;

@@ -128,8 +128,6 @@ int output_open(struct exec *exec, int outlet, int fd, enum wire_channel channel
 	o->fd = fd;
 	o->channel = channel;
 	o->watch.ready = outlet_ready;
-	if (fd_set_nonblock(fd, true, err) < 0)
-		return -1;
 	return loop_watch(&exec->relay->loop, &o->watch, fd, EPOLLIN, err);
 }
 

@@ -62,6 +62,7 @@ struct relay {
 	struct loop loop;
 	struct config config;
 	int null_fd;           /* /dev/null, standard input of execs that have none */
+	bool confined;         /* what it executes has no capability */
 	bool given_cgroup;     /* RELAY_FD_CGROUP */
 	bool given_oom;        /* RELAY_FD_OOM */
 	char boot_id[ID_SIZE]; /* of the machine */
@@ -76,6 +77,7 @@ struct relay {
 	uint64_t epoch;         /* highest that proved itself */
 	struct exec *execs;
 	uint32_t exec_count;
+	struct exec *spare_exec; /* memory of the last one that was forgotten, for the next */
 	struct aside *asides;
 	const struct tree_kind *tree;
 	void *tree_state;   /* of the kind */

@@ -164,7 +164,11 @@ static int pipe_to(struct start *s, int child_index, bool child_reads, int *ours
 		return fail(f, WERR_START, errno, "making a pipe: %s", strerror(errno));
 	s->child_fd[child_index] = fds[child_reads ? 0 : 1];
 	*ours = fds[child_reads ? 1 : 0];
-	return 0;
+	/* Ours alone: programs expect to wait for theirs. */
+	if (fcntl(*ours, F_SETFL, O_NONBLOCK) == 0)
+		return 0;
+	close(*ours);
+	return fail(f, WERR_START, errno, "making a pipe: %s", strerror(errno));
 }
 
 static int open_terminal(struct start *s, struct exec *exec, const struct wire_exec_start *m,
