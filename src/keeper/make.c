@@ -129,7 +129,7 @@ static int send_config(const struct place *place, const struct wire_place_make *
 		.max_execs = m->max_execs ? m->max_execs : PLACE_EXECS_DEFAULT,
 		.confine = m->confine || native,
 		.has_cgroup = place->cgroup != NULL,
-		.seccomp = native ? spec->seccomp : (struct wire_bytes){ 0 },
+		.seccomp = native ? spec->seccomp_exec : (struct wire_bytes){ 0 },
 		.open_files = native ? spec->open_files : 0,
 	};
 	int r;

@@ -27,7 +27,7 @@
 
 struct native {
 	pthread_mutex_t lock;
-	struct seccomp_program filters[SECCOMP_KINDS];
+	struct seccomp_filter filters[SECCOMP_KINDS];
 };
 
 static int native_open_state(struct provider_host *host, int dirfd, const char *path, void **state,
@@ -49,7 +49,7 @@ static void native_free_state(void *state)
 	struct native *n = state;
 
 	for (size_t i = 0; i < SECCOMP_KINDS; i++)
-		free(n->filters[i].data);
+		seccomp_filter_clear(&n->filters[i]);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
 }
@@ -58,7 +58,7 @@ static const struct provider_state_kind STATE = { NATIVE_KEY, native_open_state,
 						  native_free_state };
 
 static int filter_for(struct provider_host *host, const struct provider_request *request,
-		      const struct seccomp_program **out, struct error *err)
+		      const struct seccomp_filter **out, struct error *err)
 {
 	enum seccomp_kind kind =
 		native_shares(request->config, request->workspace) ? SECCOMP_SHARED : SECCOMP_PLAIN;
@@ -71,7 +71,7 @@ static int filter_for(struct provider_host *host, const struct provider_request 
 	struct native *n = state;
 
 	pthread_mutex_lock(&n->lock);
-	if (!n->filters[kind].data)
+	if (!n->filters[kind].whole.data)
 		r = seccomp_compile(kind, &n->filters[kind], err);
 	pthread_mutex_unlock(&n->lock);
 	*out = &n->filters[kind];
@@ -125,7 +125,7 @@ static int open_place(struct provider_host *host, const struct provider_request 
 		      const char *ref, bool keep, uint64_t *walls, struct error *err)
 {
 	struct executor *executor = provider_host_executor(host);
-	const struct seccomp_program *filter;
+	const struct seccomp_filter *filter;
 	_cleanup_buf_ struct buf sandbox = { 0 };
 	char store[STORE_NAME_SIZE];
 	struct exec_place place = {
@@ -140,8 +140,8 @@ static int open_place(struct provider_host *host, const struct provider_request 
 		return error_set(err, ERR_INTERNAL, "a native place is made for a holding");
 	store_name(ref, store);
 	if (filter_for(host, request, &filter, err) < 0 ||
-	    native_sandbox(request->config, request->workspace, keep ? store : NULL, filter->data,
-			   filter->len, &sandbox, err) < 0)
+	    native_sandbox(request->config, request->workspace, keep ? store : NULL, filter,
+			   &sandbox, err) < 0)
 		return -1;
 	place.sandbox = sandbox.data;
 	place.sandbox_len = sandbox.len;

@@ -252,7 +252,7 @@ static uint64_t required(const json_t *config)
 }
 
 int native_sandbox(const json_t *config, const struct workspace_mount *workspace, const char *store,
-		   const void *filter, size_t filter_len, struct buf *out, struct error *err)
+		   const struct seccomp_filter *filter, struct buf *out, struct error *err)
 {
 	const json_t *limits = json_object_at(config, "limits");
 	const json_t *mounts = json_array_at(config, "mounts");
@@ -269,7 +269,9 @@ int native_sandbox(const json_t *config, const struct workspace_mount *workspace
 		.disk_bytes = (uint64_t)json_int(limits, "diskMb", 0) * MIB,
 		.open_files = (uint32_t)json_int(limits, "openFiles", 0),
 		.user = user,
-		.seccomp = { filter, (uint32_t)filter_len },
+		.seccomp = { filter->whole.data, (uint32_t)filter->whole.len },
+		.seccomp_base = { filter->base.data, (uint32_t)filter->base.len },
+		.seccomp_exec = { filter->exec.data, (uint32_t)filter->exec.len },
 		.require = required(config),
 		.store = store,
 	};

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "provider/config.h"
+#include "provider/native_seccomp.h"
 #include "record/place.h"
 
 #define NATIVE_KEY "native"
@@ -19,6 +20,6 @@ bool native_is_reusable(const json_t *config);
 bool native_shares(const json_t *config, const struct workspace_mount *workspace);
 /* One SANDBOX frame; `store` NULL: files go with the place; `workspace` NULL: one of its own. */
 int native_sandbox(const json_t *config, const struct workspace_mount *workspace, const char *store,
-		   const void *filter, size_t filter_len, struct buf *out, struct error *err);
+		   const struct seccomp_filter *filter, struct buf *out, struct error *err);
 /* {walls: [...], missing: [...]} */
 json_t *native_boundary(uint64_t walls);

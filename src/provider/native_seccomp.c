@@ -106,9 +106,8 @@ static const char *const DENIED[] = {
 	"modify_ldt",
 };
 
-/* ENOSYS: programs have a second way. clone3 hides its flags in memory, where no filter sees them.
- */
-static const char *const MISSING[] = { "clone3", "pidfd_getfd", "process_madvise", "cachestat" };
+/* ENOSYS: programs have a second way. */
+static const char *const MISSING[] = { "pidfd_getfd", "process_madvise", "cachestat" };
 
 /* A place has its own loopback and unix sockets; and what asks for addresses and routes. */
 static const unsigned FAMILIES[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
@@ -277,7 +276,8 @@ static int add_setuid(scmp_filter_ctx ctx, struct error *err)
 		       : add(ctx, SCMP_ACT_ERRNO(ENOSYS), "openat2", err);
 }
 
-static int add_all(scmp_filter_ctx ctx, enum seccomp_kind kind, struct error *err)
+/* What neither a command nor the relay of its place needs. */
+static int add_base(scmp_filter_ctx ctx, struct error *err)
 {
 	for (size_t i = 0; i < sizeof(DENIED) / sizeof(DENIED[0]); i++)
 		if (add(ctx, SCMP_ACT_ERRNO(EPERM), DENIED[i], err) < 0)
@@ -285,8 +285,20 @@ static int add_all(scmp_filter_ctx ctx, enum seccomp_kind kind, struct error *er
 	for (size_t i = 0; i < sizeof(MISSING) / sizeof(MISSING[0]); i++)
 		if (add(ctx, SCMP_ACT_ERRNO(ENOSYS), MISSING[i], err) < 0)
 			return -1;
-	if (add_namespaces(ctx, err) < 0 || add_ioctls(ctx, err) < 0 ||
-	    add_families(ctx, err) < 0 || add_nodes(ctx, err) < 0)
+	return add_namespaces(ctx, err) < 0 || add_ioctls(ctx, err) < 0 ||
+			       add_families(ctx, err) < 0 || add_nodes(ctx, err) < 0
+		       ? -1
+		       : 0;
+}
+
+/*
+ * What the relay does and a command must not: it gives birth to commands in their cgroups, and it
+ * opens files and sets their modes for whoever asks through the server.
+ */
+static int add_exec(scmp_filter_ctx ctx, enum seccomp_kind kind, struct error *err)
+{
+	/* clone3 has its flags in memory, where no filter sees them; programs have a second way. */
+	if (add(ctx, SCMP_ACT_ERRNO(ENOSYS), "clone3", err) < 0)
 		return -1;
 	return kind == SECCOMP_SHARED ? add_setuid(ctx, err) : 0;
 }
@@ -307,19 +319,44 @@ static int export_program(scmp_filter_ctx ctx, struct seccomp_program *out, stru
 	return 0;
 }
 
-int seccomp_compile(enum seccomp_kind kind, struct seccomp_program *out, struct error *err)
+enum part { PART_BASE = 1, PART_EXEC = 2 };
+
+static int compile(unsigned parts, enum seccomp_kind kind, struct seccomp_program *out,
+		   struct error *err)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-	int r;
+	int r = 0;
 
 	if (!ctx)
 		return error_set(err, ERR_UNAVAILABLE, "libseccomp does not work here");
 	/* One comparison per call in the middle of a tree, instead of a walk through all. */
 	seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-	r = add_all(ctx, kind, err);
+	if (parts & PART_BASE)
+		r = add_base(ctx, err);
+	if (r == 0 && (parts & PART_EXEC))
+		r = add_exec(ctx, kind, err);
 	if (r == 0)
 		r = export_program(ctx, out, err);
 	seccomp_release(ctx);
 	return r;
+}
+
+int seccomp_compile(enum seccomp_kind kind, struct seccomp_filter *out, struct error *err)
+{
+	*out = (struct seccomp_filter){ 0 };
+	if (compile(PART_BASE | PART_EXEC, kind, &out->whole, err) == 0 &&
+	    compile(PART_BASE, kind, &out->base, err) == 0 &&
+	    compile(PART_EXEC, kind, &out->exec, err) == 0)
+		return 0;
+	seccomp_filter_clear(out);
+	return -1;
+}
+
+void seccomp_filter_clear(struct seccomp_filter *filter)
+{
+	free(filter->whole.data);
+	free(filter->base.data);
+	free(filter->exec.data);
+	*filter = (struct seccomp_filter){ 0 };
 }

@@ -1,6 +1,6 @@
 /*
- * The system call filter of native places, as a BPF program. Compiled here, where libseccomp is,
- * and handed to the relay, which has no library; once per kind for the life of the server.
+ * The system call filter of native places, as BPF programs. Compiled here, where libseccomp is, and
+ * handed to the keeper, which has no library; once per kind for the life of the server.
  */
 #pragma once
 
@@ -19,5 +19,14 @@ struct seccomp_program {
 	size_t len;
 };
 
-/* Owned by the caller. */
-int seccomp_compile(enum seccomp_kind kind, struct seccomp_program *out, struct error *err);
+/*
+ * `base` and `exec` together refuse what `whole` refuses, with the same errors. Installing a filter
+ * is dear, so base stands around all of a place from its birth, the relay included; exec is the
+ * little that the relay must be allowed and a command must not.
+ */
+struct seccomp_filter {
+	struct seccomp_program whole, base, exec;
+};
+
+int seccomp_compile(enum seccomp_kind kind, struct seccomp_filter *out, struct error *err);
+void seccomp_filter_clear(struct seccomp_filter *filter);

@@ -36,16 +36,18 @@ static void absence_ready(struct watch *watch, uint32_t events)
 		relay_end(relay, REASON_LEASE_LOST, RELAY_EXIT_ABSENCE, "absence");
 }
 
-int absence_start(struct relay *relay, struct error *err)
+int absence_open(struct relay *relay, struct error *err)
 {
 	int fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
 
 	if (fd < 0)
 		return error_errno(err, errno, "making the absence timer");
 	relay->absence.ready = absence_ready;
+	return loop_watch(&relay->loop, &relay->absence, fd, EPOLLIN, err);
+}
+
+void absence_start(struct relay *relay)
+{
 	relay->heard_ms = loop_now();
-	if (loop_watch(&relay->loop, &relay->absence, fd, EPOLLIN, err) < 0)
-		return -1;
 	arm(relay, (int64_t)relay->config.absence_ms);
-	return 0;
 }

@@ -1,6 +1,6 @@
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/fd.h"
 #include "relay/relay.h"
 #include "wire/place.h"
 
@@ -21,18 +21,33 @@ static int config_check(const struct wire_relay_config *m, struct error *err)
 	return 0;
 }
 
-int config_read(struct config *config, int fd, struct error *err)
+/* All of it; `size` bytes are too many. */
+static int read_to_end(int fd, uint8_t *bytes, size_t size, size_t *len, struct error *err)
 {
-	_cleanup_buf_ struct buf bytes = { 0 };
+	ssize_t n;
+
+	*len = 0;
+	do {
+		n = read(fd, bytes + *len, size - *len);
+		if (n < 0 && errno != EINTR)
+			return error_errno(err, errno, "read");
+		*len += n > 0 ? (size_t)n : 0;
+	} while (n != 0 && *len < size);
+	return *len < size ? 0 : error_set(err, ERR_TOO_LARGE, "more than %zu bytes", size - 1);
+}
+
+int config_read(struct config *config, int fd, struct user_tables *tables, struct error *err)
+{
+	uint8_t bytes[CONFIG_MAX + 1];
 	_cleanup_wire_message_ struct wire_message m = { 0 };
 	struct frame frame;
-	size_t used;
+	size_t len, used;
 	int r;
 
-	if (fd_read_all(fd, &bytes, CONFIG_MAX, err) < 0)
+	if (read_to_end(fd, bytes, sizeof(bytes), &len, err) < 0)
 		return -1;
-	r = frame_parse((const uint8_t *)bytes.data, bytes.len, CONFIG_MAX, &frame, &used, err);
-	if (r > 0 && (used != bytes.len || frame.type != WIRE_RELAY_CONFIG))
+	r = frame_parse(bytes, len, CONFIG_MAX, &frame, &used, err);
+	if (r > 0 && (used != len || frame.type != WIRE_RELAY_CONFIG))
 		r = 0;
 	if (r == 0)
 		return error_set(err, ERR_PROTOCOL, "the config is not one config frame");
@@ -58,10 +73,10 @@ int config_read(struct config *config, int fd, struct error *err)
 	}
 	memcpy(config->key, m.relay_config.key, sizeof(config->key));
 	if (config->run_as)
-		user_of_ids(m.relay_config.uid, m.relay_config.gid, &config->payload);
+		user_of_ids(tables, m.relay_config.uid, m.relay_config.gid, &config->payload);
 	else
-		user_of_ids(geteuid(), getegid(), &config->payload);
+		user_of_ids(tables, geteuid(), getegid(), &config->payload);
 	wipe(&m.relay_config, sizeof(m.relay_config));
-	wipe(bytes.data, bytes.len);
+	wipe(bytes, len);
 	return 0;
 }

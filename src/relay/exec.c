@@ -219,7 +219,8 @@ static void exec_free(struct exec *exec)
 	input_close(exec);
 	relay->tree->release(exec);
 	ring_free(&exec->ring);
-	free(exec);
+	free(relay->spare_exec);
+	relay->spare_exec = exec;
 }
 
 void exec_forget(struct exec *exec)
@@ -242,11 +243,13 @@ void exec_forget(struct exec *exec)
 
 static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *m)
 {
-	struct exec *exec = xcalloc(1, sizeof(*exec));
+	struct exec *exec = relay->spare_exec ? relay->spare_exec : xmalloc(sizeof(*exec));
 	uint64_t size = m->ring_bytes ? m->ring_bytes : PLACE_RING_DEFAULT;
 	char hex[2 * WIRE_ID_SIZE + 1];
 	struct timespec now;
 
+	relay->spare_exec = NULL;
+	memset(exec, 0, sizeof(*exec));
 	exec->relay = relay;
 	memcpy(exec->id, m->exec_id, WIRE_ID_SIZE);
 	hex_encode(hex, m->exec_id, WIRE_ID_SIZE);

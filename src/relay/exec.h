@@ -19,7 +19,8 @@ struct outlet {
 	struct exec *exec;
 	struct watch watch; /* fd is -1 when it is closed or paused */
 	enum wire_channel channel;
-	int fd; /* -1: at its end */
+	int fd;      /* -1: at its end */
+	bool floods; /* has said as much at once as fits a small buffer */
 	bool enlarged;
 };
 
@@ -104,8 +105,10 @@ void exec_advance(struct exec *exec);
 
 /* start.c: everything between the request and the running program. */
 int start_run(struct exec *exec, const struct wire_exec_start *m, struct start_failure *failure);
+/* What all of them share; made for the first, or ahead of it. */
+void start_prepare(struct relay *relay);
 
-/* output.c */
+/* output.c; descriptors given to it and to input.c do not block. */
 int output_open(struct exec *exec, int outlet, int fd, enum wire_channel channel,
 		struct error *err);
 void output_close(struct exec *exec);

@@ -94,8 +94,6 @@ int input_open(struct exec *exec, int fd, struct error *err)
 {
 	exec->stdin_fd = fd;
 	exec->stdin_watch.ready = input_ready;
-	if (fd_set_nonblock(fd, true, err) < 0)
-		return -1;
 	return loop_watch(&exec->relay->loop, &exec->stdin_watch, fd, 0, err);
 }
 

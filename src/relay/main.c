@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -52,32 +53,47 @@ static int harden(struct error *err)
  * The relay executes nothing but the payload, and the bounding set is for what is executed: emptied
  * once, it is empty in every command. An ordinary user may not, and has none to lose.
  */
-static int empty_bounding_set(const struct relay *relay, struct error *err)
+static int empty_bounding_set(struct relay *relay, struct error *err)
 {
-	if (!relay->config.confine || FENCE_OFF("relay.wall.confine"))
+	if (relay->confined || FENCE_OFF("relay.wall.confine"))
 		return 0;
 	for (unsigned long cap = 0; cap <= LAST_CAPABILITY; cap++) {
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+		/* Asking is cheaper than dropping, and a sandbox has left few. */
+		if (prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 0 ||
+		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
 			continue;
 		/* Beyond the last one the kernel knows, or not ours to give up. */
 		if (errno == EINVAL || errno == EPERM)
 			break;
 		return error_errno(err, errno, "dropping capability %lu", cap);
 	}
+	relay->confined = true;
 	return 0;
+}
+
+/* Where every config says `confine`. */
+static bool is_in_sandbox(void)
+{
+	return getpid() == 1 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
 }
 
 static int settle_fds(struct relay *relay, struct error *err)
 {
+	/* First: the number of one that was not given is the next to be given away. */
+	for (int fd = RELAY_FD_LISTEN; fd < RELAY_FD_END; fd++) {
+		bool given = fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
+
+		if (!given && fd < RELAY_FD_CGROUP)
+			return error_set(err, ERR_VALIDATION, "descriptor %d was not given", fd);
+		relay->given_cgroup |= given && fd == RELAY_FD_CGROUP;
+		relay->given_oom |= given && fd == RELAY_FD_OOM;
+	}
 	relay->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	/* Standard descriptors are always taken, so that no pipe of an exec gets their numbers. */
 	while (relay->null_fd >= 0 && relay->null_fd <= 2)
 		relay->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (relay->null_fd < 0)
 		return error_errno(err, errno, "/dev/null");
-	for (int fd = RELAY_FD_LISTEN; fd < RELAY_FD_END; fd++)
-		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 && fd < RELAY_FD_CGROUP)
-			return error_set(err, ERR_VALIDATION, "descriptor %d was not given", fd);
 	return 0;
 }
 
@@ -130,7 +146,7 @@ static void choose_tree(struct relay *relay)
 	relay->tree = &tree_cgroup;
 	if (relay->tree->init(relay, &err) == 0)
 		return;
-	if (relay->config.has_cgroup)
+	if (relay->given_cgroup)
 		log_warn("the cgroup cannot be used: %s", err.message);
 	relay->tree = &tree_shim;
 	relay->tree->init(relay, NULL);
@@ -178,20 +194,48 @@ void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, co
 	loop_arm(&relay->loop, &relay->end_timer, 0);
 }
 
-static int relay_start(struct relay *relay, struct error *err)
+/* The place is kept ready for somebody to come. */
+static bool is_ahead_of_use(void)
 {
-	if (harden(err) < 0 || settle_fds(relay, err) < 0)
-		return -1;
-	if (config_read(&relay->config, RELAY_FD_CONFIG, err) < 0)
-		return error_wrap(err, "config");
-	if (empty_bounding_set(relay, err) < 0)
-		return -1;
+	struct pollfd config = { .fd = RELAY_FD_CONFIG, .events = POLLIN };
+
+	return poll(&config, 1, 0) == 0;
+}
+
+/* All that the config has no say in; who takes a place that was kept ready waits for the rest. */
+static int make_ready(struct relay *relay, struct error *err)
+{
 	if (geteuid() == 0)
 		syscall(SYS_setgroups, 0, NULL);
+	if (is_in_sandbox() && empty_bounding_set(relay, err) < 0)
+		return -1;
+	boot_id(relay->boot_id);
 	if (loop_init(&relay->loop, err) < 0 || journal_open(relay, err) < 0 ||
-	    watch_children(relay, err) < 0 || absence_start(relay, err) < 0)
+	    watch_children(relay, err) < 0 || absence_open(relay, err) < 0)
 		return -1;
 	choose_tree(relay);
+	if (!is_ahead_of_use())
+		return 0;
+	start_prepare(relay);
+	if (relay->tree->prepare)
+		relay->tree->prepare(relay);
+	return 0;
+}
+
+static int relay_start(struct relay *relay, struct error *err)
+{
+	_cleanup_(user_tables_clear) struct user_tables tables = { 0 };
+
+	if (harden(err) < 0 || settle_fds(relay, err) < 0 || make_ready(relay, err) < 0)
+		return -1;
+	user_tables_read(&tables);
+	if (config_read(&relay->config, RELAY_FD_CONFIG, &tables, err) < 0)
+		return error_wrap(err, "config");
+	if (relay->config.confine && empty_bounding_set(relay, err) < 0)
+		return -1;
+	if (!relay->config.has_cgroup)
+		relay->tree = &tree_shim;
+	absence_start(relay);
 	if (session_listen(relay, err) < 0)
 		return -1;
 	/* Its closing tells the starter that connecting works from now on. */

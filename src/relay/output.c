@@ -87,8 +87,8 @@ static void outlet_ready(struct watch *watch, uint32_t events)
 		pause_outlets(exec);
 		return;
 	}
-	/* Most commands say little, many nothing: memory is for those that have said more. */
-	if (exec->ring.end > 0) {
+	/* Most commands say little, many nothing: memory is for those that say more at once. */
+	if (o->floods) {
 		if (!relay->scratch)
 			relay->scratch = xmalloc(RELAY_SCRATCH);
 		data = relay->scratch;
@@ -111,6 +111,7 @@ static void outlet_ready(struct watch *watch, uint32_t events)
 		hold(exec, o->channel, data, (size_t)n);
 		return;
 	}
+	o->floods |= (size_t)n == sizeof(little);
 	/* A flood is worth fewer and larger turns; a command that says little never pays for it. */
 	if ((size_t)n == PIPE_DEFAULT && !exec->pty && !o->enlarged) {
 		o->enlarged = true;
@@ -127,8 +128,6 @@ int output_open(struct exec *exec, int outlet, int fd, enum wire_channel channel
 	o->fd = fd;
 	o->channel = channel;
 	o->watch.ready = outlet_ready;
-	if (fd_set_nonblock(fd, true, err) < 0)
-		return -1;
 	return loop_watch(&exec->relay->loop, &o->watch, fd, EPOLLIN, err);
 }
 

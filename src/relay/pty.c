@@ -30,7 +30,7 @@ int pty_open(uint32_t rows, uint32_t cols, const struct user *user, int *master,
 	 * later. */
 	if (user)
 		user_files_enter(user);
-	m = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	m = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
 	if (user)
 		user_files_leave();
 

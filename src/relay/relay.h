@@ -61,7 +61,11 @@ struct pause {
 struct relay {
 	struct loop loop;
 	struct config config;
-	int null_fd; /* /dev/null, standard input of execs that have none */
+	int null_fd;           /* /dev/null, standard input of execs that have none */
+	bool confined;         /* what it executes has no capability */
+	bool given_cgroup;     /* RELAY_FD_CGROUP */
+	bool given_oom;        /* RELAY_FD_OOM */
+	char boot_id[ID_SIZE]; /* of the machine */
 	struct watch listener;
 	struct watch signals;
 	struct watch absence;
@@ -73,12 +77,13 @@ struct relay {
 	uint64_t epoch;         /* highest that proved itself */
 	struct exec *execs;
 	uint32_t exec_count;
+	struct exec *spare_exec; /* memory of the last one that was forgotten, for the next */
 	struct aside *asides;
 	const struct tree_kind *tree;
-	void *tree_state; /* of the kind */
-	void *launch_stack;
-	struct launch_oom oom; /* opened with launch_stack */
-	uint8_t *scratch;      /* RELAY_SCRATCH bytes while execs run, else NULL */
+	void *tree_state;   /* of the kind */
+	void *launch_stack; /* see start_prepare */
+	struct launch_oom oom;
+	uint8_t *scratch; /* RELAY_SCRATCH bytes while execs run, else NULL */
 	struct journal journal;
 	struct pause pause;
 	bool ending;
@@ -96,10 +101,11 @@ struct relay {
  */
 void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, const char *why);
 
-int config_read(struct config *config, int fd, struct error *err);
+int config_read(struct config *config, int fd, struct user_tables *tables, struct error *err);
 
-/* Arms the absence timer; relay_end follows when nothing authenticated was heard for the TTL. */
-int absence_start(struct relay *relay, struct error *err);
+int absence_open(struct relay *relay, struct error *err);
+/* Arms the timer; relay_end follows when nothing authenticated was heard for the TTL. */
+void absence_start(struct relay *relay);
 
 /* Reaps children until none is left that has ended. */
 void relay_reap(struct relay *relay);

@@ -167,8 +167,8 @@ static void session_open(struct session *s)
 		.execs = relay->exec_count,
 		.max_execs = relay->config.max_execs,
 		.ring_max = relay->config.ring_max,
+		.boot_id = relay->boot_id,
 	};
-	char boot[ID_SIZE];
 
 	if (s->hello.epoch < relay->epoch) {
 		session_reject(s, WERR_STALE_EPOCH, "epoch %llu is over, %llu has come",
@@ -199,8 +199,6 @@ static void session_open(struct session *s)
 	s->conn.max_payload = WIRE_PAYLOAD_MAX;
 	s->heard_ms = relay->heard_ms = loop_now();
 	loop_arm(&relay->loop, &s->timer, WIRE_RELAY_PING_MS);
-	boot_id(boot);
-	welcome.boot_id = boot;
 	session_send(s, 0, WIRE_WELCOME, &welcome);
 }
 

@@ -9,6 +9,7 @@
 #include "wire/place.h"
 
 #define MEMORY_STAGE (16u << 10)
+#define MEMORY_FIRST 512u
 /* A flood of tiny alternating writes fills this before the ring: it then counts as full. */
 #define SEGMENTS_MAX RELAY_RING_SEGMENTS
 
@@ -136,13 +137,20 @@ static int spill(struct ring *ring, struct error *err)
 		return -1;
 	free(ring->memory);
 	ring->memory = NULL;
+	ring->memory_cap = 0;
 	return 0;
 }
 
 static void memory_store(struct ring *ring, const void *data, size_t len)
 {
-	if (!ring->memory)
-		ring->memory = xmalloc(MEMORY_STAGE);
+	size_t need = (size_t)ring->end + len;
+
+	/* Most say little, and of that much the allocator needs no pages of the kernel. */
+	if (need > ring->memory_cap) {
+		ring->memory_cap = MAX_OF(2 * ring->memory_cap, MEMORY_FIRST);
+		ring->memory_cap = MIN_OF(MAX_OF(ring->memory_cap, need), MEMORY_STAGE);
+		ring->memory = xrealloc(ring->memory, ring->memory_cap);
+	}
 	memcpy(ring->memory + ring->end, data, len);
 }
 
@@ -158,6 +166,7 @@ static void memory_restart(struct ring *ring, const void *data, size_t len)
 {
 	free(ring->memory);
 	ring->memory = xmalloc(len);
+	ring->memory_cap = len;
 	ring->memory_from = ring->end;
 	memcpy(ring->memory, data, len);
 }

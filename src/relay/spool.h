@@ -35,7 +35,8 @@ struct ring {
 	uint64_t channel_end[WIRE_CHANNELS];
 	struct segment *segments; /* circular */
 	uint32_t seg_first, seg_count, seg_cap;
-	uint8_t *memory;      /* all that is kept, unless the file has it */
+	uint8_t *memory; /* all that is kept, unless the file has it */
+	size_t memory_cap;
 	uint64_t memory_from; /* offset of its first byte */
 	int spool_fd;
 	int fd;

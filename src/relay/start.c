@@ -164,7 +164,11 @@ static int pipe_to(struct start *s, int child_index, bool child_reads, int *ours
 		return fail(f, WERR_START, errno, "making a pipe: %s", strerror(errno));
 	s->child_fd[child_index] = fds[child_reads ? 0 : 1];
 	*ours = fds[child_reads ? 1 : 0];
-	return 0;
+	/* Ours alone: programs expect to wait for theirs. */
+	if (fcntl(*ours, F_SETFL, O_NONBLOCK) == 0)
+		return 0;
+	close(*ours);
+	return fail(f, WERR_START, errno, "making a pipe: %s", strerror(errno));
 }
 
 static int open_terminal(struct start *s, struct exec *exec, const struct wire_exec_start *m,
@@ -231,6 +235,14 @@ static int explain(const struct launch *l, const struct wire_exec_start *m, cons
 	}
 }
 
+void start_prepare(struct relay *relay)
+{
+	if (relay->launch_stack)
+		return;
+	relay->launch_stack = launch_stack_new();
+	launch_oom_open(&relay->oom);
+}
+
 static int run(struct start *s, struct exec *exec, const struct wire_exec_start *m,
 	       struct start_failure *f)
 {
@@ -256,10 +268,7 @@ static int run(struct start *s, struct exec *exec, const struct wire_exec_start 
 	l.stdin_fd = s->child_fd[0] >= 0 ? s->child_fd[0] : relay->null_fd;
 	l.stdout_fd = exec->pty ? l.stdin_fd : s->child_fd[1];
 	l.stderr_fd = s->child_fd[2] >= 0 ? s->child_fd[2] : l.stdout_fd;
-	if (!relay->launch_stack) {
-		relay->launch_stack = launch_stack_new();
-		launch_oom_open(&relay->oom);
-	}
+	start_prepare(relay);
 	l.oom = &relay->oom;
 	if (relay->tree->start(exec, &l) < 0)
 		return explain(&l, m, s->cwd, f);

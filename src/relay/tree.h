@@ -33,6 +33,8 @@ struct tree_kind {
 	uint64_t feature;
 	/* -1: this kind cannot be had here. */
 	int (*init)(struct relay *, struct error *);
+	/* Makes ahead what the first exec needs. NULL: nothing. */
+	void (*prepare)(struct relay *);
 	/* Fills exec->pid; -1 with the launch's failure. */
 	int (*start)(struct exec *, struct launch *);
 	/* 0 or -errno. */

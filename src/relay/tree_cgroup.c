@@ -93,7 +93,7 @@ static bool slot_is_empty(const struct slot *slot)
 
 static int init(struct relay *relay, struct error *err)
 {
-	if (!relay->config.has_cgroup || !launch_knows_cgroups())
+	if (!relay->given_cgroup || !launch_knows_cgroups())
 		return error_set(err, ERR_UNAVAILABLE, "no cgroup was given");
 	/* Kernels before 5.14 have no cgroup.kill, and the tree may be mounted for reading only. */
 	if (faccessat(RELAY_FD_CGROUP, "cgroup.kill", W_OK, 0) < 0 ||
@@ -103,11 +103,28 @@ static int init(struct relay *relay, struct error *err)
 	return 0;
 }
 
+static void pool_put(struct pool *pool, struct slot *slot)
+{
+	slot->next = pool->free;
+	pool->free = slot;
+	pool->count++;
+}
+
+static void prepare(struct relay *relay)
+{
+	struct pool *pool = relay->tree_state;
+	struct slot *slot = slot_new(pool, NULL);
+
+	/* Without it the first exec says what is wrong. */
+	if (slot)
+		pool_put(pool, slot);
+}
+
 /* How often the place's own memory limit killed something; 0 without a limit. */
-static uint64_t place_oom_kills(void)
+static uint64_t place_oom_kills(const struct relay *relay)
 {
 	char text[512];
-	ssize_t n = pread(RELAY_FD_OOM, text, sizeof(text) - 1, 0);
+	ssize_t n = relay->given_oom ? pread(RELAY_FD_OOM, text, sizeof(text) - 1, 0) : 0;
 	const char *line;
 
 	if (n <= 0)
@@ -138,7 +155,7 @@ static int start(struct exec *exec, struct launch *l)
 	slot->next = NULL;
 	slot->killed_at = 0;
 	exec->tree.slot = slot;
-	exec->oom_kills = place_oom_kills();
+	exec->oom_kills = place_oom_kills(exec->relay);
 	return launch(l, exec->relay->launch_stack, slot->dir_fd, &exec->pid);
 }
 
@@ -288,9 +305,7 @@ static void release(struct exec *exec)
 		slot_destroy(slot);
 		return;
 	}
-	slot->next = pool->free;
-	pool->free = slot;
-	pool->count++;
+	pool_put(pool, slot);
 }
 
 static bool ran_out_of_memory(struct exec *exec)
@@ -298,7 +313,7 @@ static bool ran_out_of_memory(struct exec *exec)
 	_cleanup_buf_ struct buf text = { 0 };
 	const char *line;
 
-	if (place_oom_kills() > exec->oom_kills)
+	if (place_oom_kills(exec->relay) > exec->oom_kills)
 		return true;
 
 	/* Absent where v2 has no memory controller; the count is of this cgroup's whole life. */
@@ -325,6 +340,7 @@ const struct tree_kind tree_cgroup = {
 	.name = "cgroup",
 	.feature = WIRE_FEATURE_TREE_CGROUP,
 	.init = init,
+	.prepare = prepare,
 	.start = start,
 	.signal = send_signal,
 	.kill = kill_all,

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/buf.h"
@@ -37,14 +38,39 @@ static bool parse_id(const char *text, uint32_t *out)
 	return true;
 }
 
-static bool passwd_lookup(const char *name, const uid_t *uid, struct user *out)
+/* As much memory as the file has bytes: they are few, and every start of a relay waits for this. */
+static void table_read(const char *path, struct buf *out)
 {
-	_cleanup_buf_ struct buf text = { 0 };
-	char *rest, *line;
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	ssize_t n;
 
-	if (file_read(AT_FDCWD, "/etc/passwd", &text, DATABASE_MAX, NULL) < 0)
-		return false;
-	rest = text.data;
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > DATABASE_MAX)
+		return;
+	buf_reserve(out, (size_t)st.st_size + 1);
+	n = read(fd, out->data, (size_t)st.st_size);
+	out->len = n > 0 ? (size_t)n : 0;
+	out->data[out->len] = 0;
+}
+
+void user_tables_read(struct user_tables *tables)
+{
+	*tables = (struct user_tables){ 0 };
+	table_read("/etc/passwd", &tables->passwd);
+	table_read("/etc/group", &tables->group);
+}
+
+void user_tables_clear(struct user_tables *tables)
+{
+	buf_free(&tables->passwd);
+	buf_free(&tables->group);
+}
+
+static bool passwd_lookup(struct user_tables *tables, const char *name, const uid_t *uid,
+			  struct user *out)
+{
+	char *rest = tables->passwd.data, *line;
+
 	while (rest && (line = strsep(&rest, "\n"))) {
 		const char *field[PASSWD_FIELDS];
 		uint32_t line_uid, line_gid;
@@ -74,15 +100,13 @@ static bool list_has(const char *list, const char *name)
 	return false;
 }
 
-static void groups_lookup(struct user *user)
+static void groups_lookup(struct user_tables *tables, struct user *user)
 {
-	_cleanup_buf_ struct buf text = { 0 };
-	char *rest, *line;
+	char *rest = tables->group.data, *line;
 
 	user->group_count = 0;
-	if (user->name[0] == 0 || file_read(AT_FDCWD, "/etc/group", &text, DATABASE_MAX, NULL) < 0)
+	if (user->name[0] == 0)
 		return;
-	rest = text.data;
 	while (rest && (line = strsep(&rest, "\n")) && user->group_count < USER_GROUPS_MAX) {
 		const char *field[GROUP_FIELDS];
 		uint32_t gid;
@@ -100,32 +124,34 @@ static void fill_unknown(struct user *user)
 	snprintf(user->shell, sizeof(user->shell), "/bin/sh");
 }
 
-void user_of_ids(uid_t uid, gid_t gid, struct user *out)
+void user_of_ids(struct user_tables *tables, uid_t uid, gid_t gid, struct user *out)
 {
 	memset(out, 0, sizeof(*out));
-	if (!passwd_lookup(NULL, &uid, out))
+	if (!passwd_lookup(tables, NULL, &uid, out))
 		fill_unknown(out);
 	out->uid = uid;
 	out->gid = gid;
-	groups_lookup(out);
+	groups_lookup(tables, out);
 }
 
 int user_find(const char *text, struct user *out, struct error *err)
 {
+	_cleanup_(user_tables_clear) struct user_tables tables = { 0 };
 	_cleanup_free_ char *copy = xstrdup(text);
 	char *gid_text = strchr(copy, ':');
 	uint32_t uid, gid;
 
+	user_tables_read(&tables);
 	memset(out, 0, sizeof(*out));
 	if (gid_text)
 		*gid_text++ = 0;
 	if (parse_id(copy, &uid)) {
-		if (!passwd_lookup(NULL, &uid, out)) {
+		if (!passwd_lookup(&tables, NULL, &uid, out)) {
 			fill_unknown(out);
 			out->gid = uid;
 		}
 		out->uid = uid;
-	} else if (!passwd_lookup(copy, NULL, out)) {
+	} else if (!passwd_lookup(&tables, copy, NULL, out)) {
 		return error_set(err, ERR_EXEC, "there is no user %s", copy);
 	}
 	if (gid_text) {
@@ -133,7 +159,7 @@ int user_find(const char *text, struct user *out, struct error *err)
 			return error_set(err, ERR_EXEC, "%s is no group number", gid_text);
 		out->gid = gid;
 	}
-	groups_lookup(out);
+	groups_lookup(&tables, out);
 	return 0;
 }
 

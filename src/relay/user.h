@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include "base/buf.h"
 #include "base/error.h"
 
 #define USER_GROUPS_MAX 64
@@ -23,9 +24,17 @@ struct user {
 
 /* "name", "uid" or "uid:gid". A number without an entry in passwd is taken as it is, home "/". */
 int user_find(const char *text, struct user *out, struct error *err);
+
+/* Text of /etc/passwd and /etc/group; empty when there is none. One question only: looking for the
+ * answer cuts it up. */
+struct user_tables {
+	struct buf passwd, group;
+};
+void user_tables_read(struct user_tables *tables);
+void user_tables_clear(struct user_tables *tables);
 /* By number, with gid forced to the given one. Never fails: unknown users have no groups and home
  * "/". */
-void user_of_ids(uid_t uid, gid_t gid, struct user *out);
+void user_of_ids(struct user_tables *tables, uid_t uid, gid_t gid, struct user *out);
 
 /*
  * File access in the user's name: checks of the kernel then see its uid, gid and groups, not the

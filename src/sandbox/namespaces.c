@@ -315,7 +315,9 @@ static int build(const struct sandbox_birth *b, int go, uid_t uid, gid_t gid, ui
 	*walls |= WALL_BIT(WALL_NO_NEW_PRIVS) | WALL_BIT(WALL_NO_CAPS);
 	if (!FENCE_OFF("sandbox.wall.landlock") && landlock_scope())
 		*walls |= WALL_BIT(WALL_LANDLOCK);
-	if (b->spec->seccomp.len > 0)
+	if (filter_settle(b, err) < 0)
+		return -1;
+	if (b->spec->seccomp_exec.len > 0)
 		*walls |= WALL_BIT(WALL_SECCOMP);
 	if (b->spec->open_files)
 		*walls |= WALL_BIT(WALL_OPEN_FILES);

@@ -9,7 +9,7 @@
  *
  * In the order of their use: spec.c what is wanted, checked; ids.c uid ranges; etc.c a synthesised
  * /etc; limits.c cgroups; namespaces.c the clone and the identity; mounts.c the file tree, with
- * root_user.c for an unpacked root; caps.c and landlock.c what the first process gives up.
+ * root_user.c for an unpacked root; caps.c, landlock.c and filter.c what the first process gives up.
  */
 #pragma once
 
@@ -60,7 +60,8 @@ struct sandbox_spec {
 	size_t mount_count;
 	char user[33];
 	uid_t uid; /* of the payload, inside */
-	struct wire_bytes seccomp;
+	struct wire_bytes seccomp_base; /* for everything inside; may be empty, then */
+	struct wire_bytes seccomp_exec; /* this is all of the filter. For every exec */
 	uint64_t require;
 	char *store; /* NULL: the files go with the place */
 	struct sandbox_workspace workspace;
@@ -77,7 +78,7 @@ struct sandbox_policy {
 	const char *secret; /* the data directory: never visible, whatever is allowed */
 };
 /*
- * Reads and checks one SANDBOX frame. Strings of it are copied, `seccomp` points into the frame.
+ * Reads and checks one SANDBOX frame. Strings of it are copied, filters point into the frame.
  * ERR_VALIDATION, ERR_FORBIDDEN for a path that is not allowed, ERR_UNPROCESSABLE for a workspace
  * that this place cannot have mounted.
  */
@@ -218,3 +219,5 @@ int workspace_prepare_upper(const struct sandbox_birth *birth, int upper_fd, int
 int caps_settle(const struct sandbox_birth *birth, struct error *err);
 /* landlock.c: true when the scope holds. */
 bool landlock_scope(void);
+/* filter.c: in the child, last of all. Needs no_new_privs. */
+int filter_settle(const struct sandbox_birth *birth, struct error *err);

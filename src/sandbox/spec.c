@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "wire/frame.h"
 
-#define SPEC_MAX 24576u
+#define SPEC_MAX 32768u
 #define MEMORY_MIN (8ull << 20)
 #define DISK_MIN (1ull << 20)
 #define BPF_INSTRUCTION 8
@@ -169,6 +169,22 @@ static int take_limits(const struct wire_sandbox *m, struct sandbox_spec *out, s
 	return 0;
 }
 
+/* A server that knows no parts sends the whole, which is then installed by every exec. */
+static int take_filter(const struct wire_sandbox *m, struct sandbox_spec *out, struct error *err)
+{
+	const struct wire_bytes *programs[] = { &m->seccomp, &m->seccomp_base, &m->seccomp_exec };
+
+	for (size_t i = 0; i < ARRAY_SIZE(programs); i++)
+		if (programs[i]->len % BPF_INSTRUCTION != 0)
+			return error_set(err, ERR_VALIDATION,
+					 "the seccomp filter is no BPF program");
+	if ((m->seccomp_base.len > 0) != (m->seccomp_exec.len > 0))
+		return error_set(err, ERR_VALIDATION, "half of the seccomp filter is missing");
+	out->seccomp_base = m->seccomp_base;
+	out->seccomp_exec = m->seccomp_exec.len > 0 ? m->seccomp_exec : m->seccomp;
+	return 0;
+}
+
 static int take(const struct wire_sandbox *m, const struct sandbox_policy *policy,
 		struct sandbox_spec *out, struct error *err)
 {
@@ -177,7 +193,6 @@ static int take(const struct wire_sandbox *m, const struct sandbox_policy *polic
 	out->tmpfs = m->tmpfs;
 	out->host_network = m->host_network;
 	out->require = m->require;
-	out->seccomp = m->seccomp;
 	/*
 	 * Servers on loopback that ask the kernel whose a connection is would take the payload for
 	 * the user himself, ours among them.
@@ -187,8 +202,8 @@ static int take(const struct wire_sandbox *m, const struct sandbox_policy *polic
 			err, ERR_UNAVAILABLE,
 			"network host needs a keeper that is root: an ordinary user's sandbox "
 			"would be that user to every server of this host");
-	if (m->seccomp.len % BPF_INSTRUCTION != 0)
-		return error_set(err, ERR_VALIDATION, "the seccomp filter is no BPF program");
+	if (take_filter(m, out, err) < 0)
+		return -1;
 	if (m->store && m->store[0]) {
 		if (!path_is_segment(m->store) || m->store[0] == '.')
 			return error_set(err, ERR_VALIDATION, "this is no name of a store");

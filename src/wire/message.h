@@ -391,7 +391,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(11, U32, max_execs, OPT, 65536) \
 					F(12, U32, make_root, OPT, 1) /* create root, remove it at the end */ \
 					F(13, U32, confine, OPT, 1) /* no_new_privs, empty bounding set */ \
-					F(14, BYTES, sandbox, OPT, 24576) /* native: one SANDBOX frame */ \
+					F(14, BYTES, sandbox, OPT, 32768) /* native: one SANDBOX frame */ \
 					F(15, STR, label, OPT, 512) /* the server's name for it; told in PLACE_STATE */ \
 					F(16, U32, pool, OPT, 64) /* native: so many like it are kept ready */
 #define WIRE_FIELDS_place_state(F)	F(1, STR, place_id, REQ, 64) \
@@ -445,12 +445,14 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(8, U32, open_files, OPT, 1048576) \
 					F(9, STRV, mounts, OPT, 96) /* threes: "ro" or "rw", source, target */ \
 					F(10, STR, user, OPT, 32) /* "root", or the name of the one user */ \
-					F(11, BYTES, seccomp, OPT, 16384) /* a BPF program, for the payload */ \
+					F(11, BYTES, seccomp, OPT, 16384) /* a BPF program, for the payload; all of it */ \
 					F(12, U64, require, OPT, ANY64) /* walls without which it must not be made */ \
 					F(13, STR, store, OPT, 64) /* files are kept under this name */ \
 					F(14, STR, workspace, OPT, PATH_BOUND) /* directory of the host for /workspace; empty: its own */ \
 					F(15, U32, overlay, OPT, 1) /* under a layer of the place's own */ \
-					F(16, STR, masks, OPT, PATH_BOUND) /* with overlay: file of wire/masks.h */
+					F(16, STR, masks, OPT, PATH_BOUND) /* with overlay: file of wire/masks.h */ \
+					F(17, BYTES, seccomp_base, ADDED, 16384) /* seccomp in two parts: what stands from birth on, */ \
+					F(18, BYTES, seccomp_exec, ADDED, 16384) /* and what every exec adds to it */
 #define WIRE_FIELDS_store_remove(F)	F(1, STR, store, REQ, 64)
 
 #define WIRE_FIELDS_relay_config(F)	F(1, STR, place_id, REQ, 64) \

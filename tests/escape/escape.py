@@ -46,6 +46,8 @@ WALLS = [  # fault point, where
     ("relay.wall.limits", LIMITED), ("relay.wall.open_files", LIMITED),
     ("relay.wall.confine", AS_ROOT),
     ("relay.wall.payload_uid", DEFAULT),
+    # Two parts, and each is missed.
+    ("sandbox.wall.seccomp", DEFAULT), ("sandbox.wall.seccomp", USER),
     ("relay.wall.seccomp", DEFAULT), ("relay.wall.seccomp", USER),
     ("relay.wall.dumpable", USER),
     # Either one suffices.

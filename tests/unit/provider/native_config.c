@@ -66,6 +66,12 @@ static void what_cannot_be_had_or_meant_is_refused(void **state)
 	}
 }
 
+static const struct seccomp_filter filter = {
+	.whole = { (char[]){ "12345678" }, 8 },
+	.base = { (char[]){ "base5678" }, 8 },
+	.exec = { (char[]){ "exec5678" }, 8 },
+};
+
 static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 {
 	_cleanup_json_ json_t *config =
@@ -80,7 +86,7 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 	size_t used;
 
 	(void)state;
-	assert_int_equal(native_sandbox(config, NULL, "kept", "12345678", 8, &bytes, NULL), 0);
+	assert_int_equal(native_sandbox(config, NULL, "kept", &filter, &bytes, NULL), 0);
 	assert_int_equal(
 		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
 	assert_int_equal(wire_decode(&frame, &m, NULL), 0);
@@ -94,6 +100,10 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 	assert_int_equal(m.sandbox.open_files, 32);
 	assert_int_equal(m.sandbox.require, WALL_BIT(WALL_SECCOMP));
 	assert_string_equal(m.sandbox.store, "kept");
+	/* All of it for keepers that know no parts. */
+	assert_memory_equal(m.sandbox.seccomp.data, "12345678", 8);
+	assert_memory_equal(m.sandbox.seccomp_base.data, "base5678", 8);
+	assert_memory_equal(m.sandbox.seccomp_exec.data, "exec5678", 8);
 	assert_int_equal(m.sandbox.mounts.count, 6);
 	assert_string_equal(m.sandbox.mounts.v[0], "rw");
 	assert_string_equal(m.sandbox.mounts.v[3], "ro");
@@ -111,7 +121,7 @@ static void a_workspace_of_the_host_is_asked_for(void **state)
 	size_t used;
 
 	(void)state;
-	assert_int_equal(native_sandbox(config, &mount, NULL, "12345678", 8, &bytes, NULL), 0);
+	assert_int_equal(native_sandbox(config, &mount, NULL, &filter, &bytes, NULL), 0);
 	assert_int_equal(
 		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
 	assert_int_equal(wire_decode(&frame, &m, NULL), 0);
@@ -139,15 +149,15 @@ static void every_wall_is_standing_or_missing(void **state)
 
 static void filters_are_programs_that_fit_the_wire(void **state)
 {
-	struct seccomp_program plain = { 0 }, shared = { 0 };
+	struct seccomp_filter plain, shared;
 
 	(void)state;
 	assert_int_equal(seccomp_compile(SECCOMP_PLAIN, &plain, NULL), 0);
 	assert_int_equal(seccomp_compile(SECCOMP_SHARED, &shared, NULL), 0);
-	assert_true(plain.len > 0 && plain.len % 8 == 0);
-	assert_true(shared.len > plain.len && shared.len <= 16384);
-	free(plain.data);
-	free(shared.data);
+	assert_true(plain.whole.len > 0 && plain.whole.len % 8 == 0);
+	assert_true(shared.whole.len > plain.whole.len && shared.whole.len <= 16384);
+	seccomp_filter_clear(&plain);
+	seccomp_filter_clear(&shared);
 }
 
 int main(void)

@@ -1,6 +1,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -362,6 +365,92 @@ static void a_keeper_killed_while_making_leaves_nothing(void **state)
 	}
 }
 
+/* Refuses calls of one or two numbers: enough to tell parts of a filter apart. */
+struct refusals {
+	struct sock_filter code[6];
+};
+#define REFUSE(first, second)                                                                      \
+	{                                                                                          \
+		{                                                                                  \
+			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),                                     \
+				BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, first, 2, 0),                  \
+				BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, second, 1, 0),                 \
+				BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                      \
+				BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EXDEV),              \
+				BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EXDEV),              \
+		}                                                                                  \
+	}
+static const struct refusals both = REFUSE(SYS_symlinkat, SYS_linkat),
+			     symlinks = REFUSE(SYS_symlinkat, SYS_symlinkat),
+			     links = REFUSE(SYS_linkat, SYS_linkat);
+#define PROGRAM(p)                                                                                 \
+	{                                                                                          \
+		(const uint8_t *)(p).code, sizeof((p).code)                                        \
+	}
+
+static unsigned filters_of(pid_t pid)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	char path[64];
+	const char *line;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	assert_int_equal(file_read(AT_FDCWD, path, &text, 8192, NULL), 0);
+	line = strstr(buf_str(&text), "Seccomp_filters:");
+	return line ? (unsigned)strtoul(line + strlen("Seccomp_filters:"), NULL, 10) : 0;
+}
+
+static const char TRY_LINKS[] = "cd /tmp; touch file; ln -s file soft; ln file hard; ls;"
+				" grep Seccomp_filters /proc/self/status";
+
+/* Servers and keepers of two versions meet in both ways: a payload never has less than the whole.
+ */
+static void every_server_gets_its_whole_filter(void **state)
+{
+	struct fixture *f = *state;
+	/* One that knows no parts, and one that does. */
+	const struct wire_sandbox older = { .seccomp = PROGRAM(both) };
+	const struct wire_sandbox newer = { .seccomp = PROGRAM(both),
+					    .seccomp_base = PROGRAM(symlinks),
+					    .seccomp_exec = PROGRAM(links) };
+	unsigned outside = filters_of(getpid());
+	const struct wire_sandbox *servers[] = { &older, &newer };
+	static const char *const ids[] = { "older", "newer" };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(servers); i++) {
+		char count[40];
+		const char *text;
+
+		have_place(f, ids[i], servers[i]);
+		assert_true(f->walls & WALL_BIT(WALL_SECCOMP));
+		assert_int_equal(filters_of(f->relay), outside + i);
+		text = run_in(f, ids[i], TRY_LINKS, NULL);
+		has(text, "symbolic link 'soft': Invalid cross-device link");
+		has(text, "hard link 'hard' => 'file': Invalid cross-device link");
+		snprintf(count, sizeof(count), "file\nSeccomp_filters:\t%u\n", outside + i + 1);
+		has(text, count);
+	}
+}
+
+static void half_a_filter_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	const struct wire_sandbox wanted[] = {
+		{ .seccomp = PROGRAM(both), .seccomp_base = PROGRAM(symlinks) },
+		{ .seccomp = PROGRAM(both), .seccomp_exec = PROGRAM(links) },
+		{ .seccomp = PROGRAM(both),
+		  .seccomp_base = { (const uint8_t *)"1234567", 7 },
+		  .seccomp_exec = PROGRAM(links) },
+		/* The kernel would not have it. */
+		{ .seccomp = PROGRAM(both),
+		  .seccomp_base = { (const uint8_t *)"12345678", 8 },
+		  .seccomp_exec = PROGRAM(links) },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+		assert_int_not_equal(make_place(f, "half", &wanted[i]), 0);
+}
+
 #define POOL 2
 
 /* Relays of places that are kept ready, when there are as many as that. */
@@ -420,6 +509,25 @@ static void prepared_places_are_taken_and_replaced(void **state)
 	/* As a place like any other it goes. */
 	assert_int_equal(destroy(f, "two"), 0);
 	await_pool(f, POOL, later);
+}
+
+static void prepared_places_have_the_whole_filter(void **state)
+{
+	struct fixture *f = *state;
+	const struct wire_sandbox newer = { .seccomp = PROGRAM(both),
+					    .seccomp_base = PROGRAM(symlinks),
+					    .seccomp_exec = PROGRAM(links) };
+	pid_t pids[POOL];
+	const char *text;
+
+	f->pool = POOL;
+	have_place(f, "one", &newer);
+	await_pool(f, POOL, pids);
+	have_place(f, "two", &newer);
+	assert_true(f->relay == pids[0] || f->relay == pids[1]);
+	text = run_in(f, "two", TRY_LINKS, NULL);
+	has(text, "symbolic link 'soft': Invalid cross-device link");
+	has(text, "hard link 'hard' => 'file': Invalid cross-device link");
 }
 
 static void a_keeper_that_stops_leaves_nothing_prepared(void **state)
@@ -550,7 +658,10 @@ int main(void)
 		TEST(a_place_outlives_its_keeper_and_the_next_one_ends_it),
 		TEST(a_place_keeps_its_etc_whatever_the_next_keeper_makes),
 		TEST(a_keeper_killed_while_making_leaves_nothing),
+		TEST(every_server_gets_its_whole_filter),
+		TEST(half_a_filter_is_refused),
 		TEST(prepared_places_are_taken_and_replaced),
+		TEST(prepared_places_have_the_whole_filter),
 		TEST(a_keeper_that_stops_leaves_nothing_prepared),
 		TEST(a_keeper_killed_while_taking_leaves_nothing_prepared),
 		TEST(a_network_is_used_again_only_if_nobody_used_it),

@@ -124,6 +124,30 @@ static void fields_added_later_may_be_skipped_by_those_who_do_not_know_them(void
 	assert_int_equal(p[42 + 1] & 0x80, 0x80);
 }
 
+/* A keeper that knows no parts of a filter finds the whole where it always was. */
+static void a_filter_in_parts_may_be_skipped(void **state)
+{
+	struct wire_sandbox m = {
+		.seccomp = { (const uint8_t *)"12345678", 8 },
+		.seccomp_base = { (const uint8_t *)"base5678", 8 },
+		.seccomp_exec = { (const uint8_t *)"exec5678", 8 },
+	};
+	_cleanup_buf_ struct buf out = { 0 };
+	const uint8_t *p;
+
+	(void)state;
+	assert_int_equal(wire_encode(&out, 1, WIRE_SANDBOX, &m, NULL), 0);
+	p = (const uint8_t *)out.data + WIRE_HEADER_SIZE;
+	assert_int_equal(out.len, WIRE_HEADER_SIZE + 3 * 14);
+	assert_int_equal(p[0], 11);
+	assert_int_equal(p[1] & 0x80, 0);
+	assert_memory_equal(p + 6, "12345678", 8);
+	for (unsigned i = 1; i < 3; i++) {
+		assert_int_equal(p[14 * i], 16 + i);
+		assert_int_equal(p[14 * i + 1] & 0x80, 0x80);
+	}
+}
+
 static void what_the_table_does_not_allow_is_refused(void **state)
 {
 	static const struct {
@@ -235,6 +259,7 @@ int main(void)
 			every_message_of_the_table_survives_empty_or_is_refused_for_a_missing_field),
 		cmocka_unit_test(unknown_fields_are_skipped_only_when_their_sender_allows_it),
 		cmocka_unit_test(fields_added_later_may_be_skipped_by_those_who_do_not_know_them),
+		cmocka_unit_test(a_filter_in_parts_may_be_skipped),
 		cmocka_unit_test(what_the_table_does_not_allow_is_refused),
 		cmocka_unit_test(more_values_than_the_bound_are_refused_before_memory_is_taken),
 		cmocka_unit_test(a_message_that_does_not_fit_is_not_sent_at_all),
