@@ -88,8 +88,8 @@ int exec_view_read(struct exec_view *view, size_t max, struct runlog_chunk *chun
 
 	int r = runlog_read(view->reader, max, chunk, err);
 
-	/* Only an empty log needs its event: while there is more, looking is enough. */
-	if (r == 0) {
+	/* Only a log that may go on needs its event: while there is more, looking is enough. */
+	if (r == 0 && runlog_is_live(view->reader)) {
 		latch_clear(runlog_reader_event(view->reader));
 		r = runlog_read(view->reader, max, chunk, err);
 	}
@@ -104,7 +104,7 @@ int exec_view_stretch(struct exec_view *view, int64_t max, struct runlog_stretch
 
 	int r = runlog_read_stretch(view->reader, max, stretch, err);
 
-	if (r == 0) {
+	if (r == 0 && runlog_is_live(view->reader)) {
 		latch_clear(runlog_reader_event(view->reader));
 		r = runlog_read_stretch(view->reader, max, stretch, err);
 	}

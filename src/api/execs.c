@@ -292,7 +292,9 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
 	int r;
 
-	if (runlog_open_later(live->shelf->logs, live->id, &live->log, err) < 0)
+	/* An id that came with a key may have been used before. */
+	if ((order->kept ? runlog_open_later : runlog_open_new)(live->shelf->logs, live->id,
+								&live->log, err) < 0)
 		return -1;
 	if (!brief && announce(live, err) < 0)
 		return -1;
