@@ -17,11 +17,15 @@ void exec_view_close(struct exec_view *view)
 static int open_reader(struct exec_view *view, int64_t since, struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
-	int r = view->is_run
-			? runlog_reader_open(view->server->run_logs, view->id, since, &view->reader,
-					     &why)
-			: execs_read(view->server->execs, view->id, since, &view->reader, &why);
+	int r;
 
+	if (view->is_run)
+		r = runlog_reader_open(view->server->run_logs, view->id, since, &view->reader,
+				       &why);
+	else if (view->live)
+		r = live_exec_read(view->live, since, &view->reader, &why);
+	else
+		r = execs_read(view->server->execs, view->id, since, &view->reader, &why);
 	if (r == 0 || why.code == ERR_NOT_FOUND)
 		return 0;
 	error_move(err, &why);

@@ -38,10 +38,11 @@ void execs_free(struct execs *execs)
 {
 	if (!execs)
 		return;
+	for (size_t i = 0; i < RECENT_EXECS; i++)
+		if (execs->recent[i].brief)
+			live_exec_unref(execs->recent[i].brief);
 	shelf_close(&execs->shelf[KEPT]);
 	shelf_close(&execs->shelf[RECENT]);
-	for (size_t i = 0; i < RECENT_EXECS; i++)
-		free(execs->recent[i].record);
 	pthread_cond_destroy(&execs->ended);
 	pthread_mutex_destroy(&execs->lock);
 	free(execs);
@@ -76,6 +77,13 @@ void execs_stop(struct execs *execs)
 
 /* ---- an exec that is going ---- */
 
+static void live_free(struct live_exec *live)
+{
+	json_decref(live->command);
+	json_decref(live->found);
+	free(live);
+}
+
 void live_exec_unref(struct live_exec *live)
 {
 	struct execs *execs = live->execs;
@@ -85,8 +93,7 @@ void live_exec_unref(struct live_exec *live)
 	pthread_mutex_unlock(&execs->lock);
 	if (!last)
 		return;
-	json_decref(live->record);
-	free(live);
+	live_free(live);
 }
 
 struct live_exec *execs_find(struct execs *execs, const char *id)
@@ -100,6 +107,17 @@ struct live_exec *execs_find(struct execs *execs, const char *id)
 		live->refs++;
 	pthread_mutex_unlock(&execs->lock);
 	return live;
+}
+
+int live_exec_read(struct live_exec *live, int64_t since, struct runlog_reader **reader,
+		   struct error *err)
+{
+	pthread_mutex_lock(&live->execs->lock);
+	bool is_silent = live->is_silent;
+	pthread_mutex_unlock(&live->execs->lock);
+	if (is_silent)
+		return error_set(err, ERR_NOT_FOUND, "exec %s said nothing", live->id);
+	return runlog_reader_open(live->shelf->logs, live->id, since, reader, err);
 }
 
 bool live_exec_dies_when_left(const struct live_exec *live)
@@ -143,12 +161,15 @@ static void leave(struct live_exec *live)
 	while (*p != live)
 		p = &(*p)->next;
 	*p = live->next;
-	pthread_mutex_unlock(&execs->lock);
-	live_exec_unref(live);
-	pthread_mutex_lock(&execs->lock);
 	execs->running--;
-	pthread_cond_broadcast(&execs->ended);
+	if (execs->stopping)
+		pthread_cond_broadcast(&execs->ended);
+
+	bool last = --live->refs == 0;
+
 	pthread_mutex_unlock(&execs->lock);
+	if (last)
+		live_free(live);
 }
 
 /*
@@ -170,10 +191,9 @@ static void finish(struct live_exec *live, const struct exec_outcome *outcome)
 	runlog_close(live->log);
 	if (!live->shelf->durable) {
 		record_ended(live, outcome);
-		remember_recent(execs, live->id, clock_now(execs->clock), bytes, NULL);
+		remember_recent(execs, live->id, clock_now(execs->clock), bytes);
 	}
-	if (executor_forget(execs->executor, json_str(live->record, "placeId"),
-			    json_int(live->record, "generation", 0), live->id, &err) < 0)
+	if (executor_forget(execs->executor, live->place_id, live->generation, live->id, &err) < 0)
 		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
 			  err.message);
 }
@@ -182,8 +202,8 @@ static int take_up(struct live_exec *live, struct error *err)
 {
 	const struct exec_spec spec = {
 		.exec_id = live->id,
-		.place_id = json_str(live->record, "placeId"),
-		.generation = json_int(live->record, "generation", 0),
+		.place_id = live->place_id,
+		.generation = live->generation,
 		.log = live->log,
 		.keep_exit = true,
 	};
@@ -231,7 +251,9 @@ static int start_thread(struct live_exec *live, struct error *err)
 
 static int announce(struct live_exec *live, struct error *err)
 {
-	if (shelf_put(live->shelf, live->id, live->record, err) < 0)
+	_cleanup_json_ json_t *record = running_record(live);
+
+	if (shelf_put(live->shelf, live->id, record, err) < 0)
 		return -1;
 	return runlog_make(live->log, err);
 }
@@ -262,14 +284,15 @@ static int wait_briefly(struct live_exec *live, struct error *err)
 	if (r <= 0)
 		return r;
 
-	_cleanup_json_ json_t *record = ended_record(live, &outcome);
 	int64_t bytes = runlog_end(live->log);
 
 	pthread_mutex_lock(&execs->lock);
 	live->outcome = outcome;
+	live->ended_ms = clock_now(execs->clock);
+	live->is_silent = bytes == 0;
 	pthread_mutex_unlock(&execs->lock);
 	runlog_close(steal(live->log));
-	remember_recent(execs, live->id, clock_now(execs->clock), bytes, json_text(record));
+	remember_brief(live, bytes);
 	leave(live);
 	return 1;
 }
@@ -329,12 +352,9 @@ int execs_start(struct execs *execs, const struct exec_order *order, struct live
 
 	live->execs = execs;
 	live->shelf = &execs->shelf[order->kept ? KEPT : RECENT];
-	live->kill_when_left = order->kill_when_left;
-	live->record = new_record(execs, order);
-	id_copy(live->id, order->spec->exec_id);
+	describe_order(live, order);
 	if (enlist(execs, live, err) < 0) {
-		json_decref(live->record);
-		free(live);
+		live_free(live);
 		return -1;
 	}
 	if (start_command(live, order, err) < 0) {
@@ -361,13 +381,15 @@ static int adopt(struct execs *execs, struct shelf *shelf, const char *id, json_
 	live->shelf = shelf;
 	live->adopting = true;
 	live->kill_when_left = str_equal(json_str(record, "onDisconnect"), "kill");
-	live->record = json_incref(record);
+	live->found = json_incref(record);
 	id_copy(live->id, id);
+	id_copy(live->lease_id, json_str(record, "leaseId"));
+	id_copy(live->place_id, json_str(record, "placeId"));
+	live->generation = json_int(record, "generation", 0);
 	if (runlog_open(shelf->logs, id, &live->log, err) < 0 || enlist(execs, live, err) < 0) {
 		if (live->log)
 			runlog_close(live->log);
-		json_decref(live->record);
-		free(live);
+		live_free(live);
 		return -1;
 	}
 	if (start_thread(live, err) < 0) {
@@ -392,8 +414,7 @@ static int recover_one(void *arg, const char *id, int64_t changed_ms, struct err
 	if (!str_equal(json_str(record, "status"), "ended"))
 		return adopt(execs, recovery->shelf, id, record, err);
 	if (!recovery->shelf->durable)
-		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id),
-				NULL);
+		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id));
 	return 0;
 }
 

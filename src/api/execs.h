@@ -60,6 +60,9 @@ int execs_start(struct execs *execs, const struct exec_order *order, struct live
 		struct error *err);
 struct live_exec *execs_find(struct execs *execs, const char *id); /* new reference or NULL */
 void live_exec_unref(struct live_exec *live);
+/* As execs_read. */
+int live_exec_read(struct live_exec *live, int64_t since, struct runlog_reader **reader,
+		   struct error *err);
 bool live_exec_dies_when_left(const struct live_exec *live);
 /* Valid once the log is not live any more. */
 void live_exec_outcome(struct live_exec *live, struct exec_outcome *outcome);
