@@ -7,6 +7,8 @@
 #define STACK_BYTES ((size_t)256 << 10)
 #define STOP_MS 30000
 #define BRIEF_MS 20 /* a command that is over by then costs no thread and no file */
+/* What talks without ending soon after is not brief. */
+#define LAST_WORDS_MS 2
 
 int execs_new(const struct execs_options *options, struct execs **out, struct error *err)
 {
@@ -249,40 +251,74 @@ static int start_thread(struct live_exec *live, struct error *err)
 	return failed ? error_errno(err, failed, "cannot start a thread for the command") : 0;
 }
 
+/* From here on a successor takes it up, with everything it has said. */
+static int write_down(struct live_exec *live, struct error *err)
+{
+	_cleanup_json_ json_t *record = NULL;
+
+	if (live->on_record)
+		return 0;
+	record = running_record(live);
+	live->on_record = shelf_put(live->shelf, live->id, record, err) == 0;
+	return live->on_record ? 0 : -1;
+}
+
 static int announce(struct live_exec *live, struct error *err)
 {
-	_cleanup_json_ json_t *record = running_record(live);
-
-	if (shelf_put(live->shelf, live->id, record, err) < 0)
+	if (write_down(live, err) < 0)
 		return -1;
 	return runlog_make(live->log, err);
+}
+
+/* Its start is known to nobody else: what cannot be written down must not go on. */
+static void give_up(struct live_exec *live)
+{
+	struct exec_result result;
+
+	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
+	exec_wait(live->exec, &result, NULL);
 }
 
 /* From here on it outlives whoever asked for it. */
 static int go_on(struct live_exec *live, struct error *err)
 {
-	struct exec_result result;
-
 	exec_keep_exit(live->exec);
-	if (start_thread(live, err) == 0)
+	if (announce(live, err) == 0 && start_thread(live, err) == 0)
 		return 0;
-	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
-	exec_wait(live->exec, &result, NULL);
+	give_up(live);
 	return -1;
 }
 
+/* One whose record turned out to be needless. */
+static void strike_out(struct live_exec *live)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	if (shelf_strike(live->shelf, live->id, &err) < 0)
+		log_warn("%s", err.message);
+	/* Not before: a successor that finds the record has to find the exit too. */
+	if (executor_forget(live->execs->executor, live->place_id, live->generation, live->id,
+			    &err) < 0)
+		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
+			  err.message);
+}
+
 /* 1: it is over, and nothing of it is left to do. */
-static int wait_briefly(struct live_exec *live, struct error *err)
+static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_ms,
+			struct error *err)
 {
 	struct execs *execs = live->execs;
 	struct exec_outcome outcome = { 0 };
-	int r = exec_wait_briefly(live->exec, BRIEF_MS, &outcome.result, err);
+	int r = exec_wait_briefly(live->exec, wait_ms, words_ms, &outcome.result, err);
 
 	/* The server goes, the command stays: its successor has to know of it. */
 	if (r < 0 && err->code == ERR_UNAVAILABLE)
 		live->left_behind = announce(live, NULL) == 0;
 	if (r <= 0)
 		return r;
+
+	if (live->on_record)
+		strike_out(live);
 
 	int64_t bytes = runlog_end(live->log);
 
@@ -295,18 +331,6 @@ static int wait_briefly(struct live_exec *live, struct error *err)
 	remember_brief(live, bytes);
 	leave(live);
 	return 1;
-}
-
-/* Its start is known to nobody else: when it cannot be written down, it must not go on. */
-static int announce_late(struct live_exec *live, struct error *err)
-{
-	struct exec_result result;
-
-	if (announce(live, err) == 0)
-		return 0;
-	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
-	exec_wait(live->exec, &result, NULL);
-	return -1;
 }
 
 static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
@@ -325,14 +349,20 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 	spec.keep_exit = !brief;
 	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
-	if (brief) {
-		r = wait_briefly(live, err);
-		if (r != 0)
-			return r < 0 ? -1 : 0;
-		if (announce_late(live, err) < 0)
-			return -1;
+	if (!brief)
+		return go_on(live, err);
+	r = wait_briefly(live, BRIEF_MS, order->first_words ? 0 : LAST_WORDS_MS, err);
+	if (r != 0)
+		return r < 0 ? -1 : 0;
+	if (!order->first_words || runlog_end(live->log) == 0)
+		return go_on(live, err);
+	exec_keep_exit(live->exec);
+	if (write_down(live, err) < 0) {
+		give_up(live);
+		return -1;
 	}
-	return go_on(live, err);
+	live->held_up = true;
+	return 0;
 }
 
 static void forget(struct live_exec *live)
@@ -342,7 +372,28 @@ static void forget(struct live_exec *live)
 	if (!live->left_behind)
 		shelf_remove(live->shelf, live->id, NULL);
 	leave(live);
-	live_exec_unref(live);
+}
+
+bool live_exec_is_held_up(const struct live_exec *live)
+{
+	return live->held_up;
+}
+
+int live_exec_go_on(struct live_exec *live, struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+
+	if (!live->held_up)
+		return 0;
+	live->held_up = false;
+
+	int r = wait_briefly(live, LAST_WORDS_MS, LAST_WORDS_MS, &why);
+
+	if (r > 0 || (r == 0 && go_on(live, &why) == 0))
+		return 0;
+	forget(live);
+	error_move(err, &why);
+	return -1;
 }
 
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **out,
@@ -359,6 +410,7 @@ int execs_start(struct execs *execs, const struct exec_order *order, struct live
 	}
 	if (start_command(live, order, err) < 0) {
 		forget(live);
+		live_exec_unref(live);
 		return -1;
 	}
 	*out = live;

@@ -41,6 +41,8 @@ struct live_exec {
 	bool kill_when_left;
 	bool adopting;    /* its command was started by an earlier server */
 	bool left_behind; /* its command goes on without this server */
+	bool on_record;   /* the shelf has it */
+	bool held_up;     /* live_exec_go_on is due; of whoever started it */
 	char lease_id[ID_SIZE], place_id[ID_SIZE];
 	int64_t generation, created_ms;
 	json_t *command; /* for people */
