@@ -2,6 +2,7 @@
 #include "logs.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include "runlog/held.h"
 
 static struct runlog *new_log(struct runlog_store *store)
@@ -241,6 +242,54 @@ static void a_waiting_reader_hears_of_bytes_in_memory(void **state)
 	runlog_store_close(store);
 }
 
+#define LINES 2000
+
+static void *write_lines(void *arg)
+{
+	struct runlog *log = arg;
+
+	for (int i = 0; i < LINES; i++) {
+		char line[16];
+
+		snprintf(line, sizeof(line), "line %d\n", i);
+		append(log, i % 2 ? RUNLOG_STDERR : RUNLOG_STDOUT, line);
+	}
+	runlog_close(log);
+	return NULL;
+}
+
+/* Past the point where the log goes to files. */
+static void a_follower_misses_nothing_while_the_log_moves(void **state)
+{
+	struct runlog_store *store = store_at(state, 0);
+	struct runlog *log = new_log(store);
+	struct runlog_reader *reader = reader_at(store, 0);
+	_cleanup_buf_ struct buf got = { 0 }, wanted = { 0 };
+	pthread_t writer;
+
+	assert_int_equal(pthread_create(&writer, NULL, write_lines, log), 0);
+	for (;;) {
+		struct pollfd p = { .fd = runlog_reader_event(reader), .events = POLLIN };
+		struct runlog_chunk chunk;
+
+		latch_clear(p.fd);
+		while (runlog_read(reader, 100, &chunk, NULL) == 1) {
+			assert_int_equal(chunk.offset, got.len);
+			buf_append(&got, chunk.data, chunk.len);
+		}
+		if (!runlog_is_live(reader))
+			break;
+		assert_int_equal(poll(&p, 1, 10000), 1);
+	}
+	pthread_join(writer, NULL);
+	for (int i = 0; i < LINES; i++)
+		buf_printf(&wanted, "line %d\n", i);
+	assert_string_equal(buf_str(&got), buf_str(&wanted));
+	assert_int_equal(file_size(state, DATA_FILE), wanted.len);
+	runlog_reader_close(reader);
+	runlog_store_close(store);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -253,6 +302,7 @@ int main(void)
 		with_tempdir(the_bound_of_a_log_holds_in_memory),
 		with_tempdir(stretches_of_memory_are_files_too),
 		with_tempdir(a_waiting_reader_hears_of_bytes_in_memory),
+		with_tempdir(a_follower_misses_nothing_while_the_log_moves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
