@@ -29,6 +29,8 @@ static void listener_free(void *arg)
 
 	struct server *server = listener->view.server;
 
+	if (listener->view.live)
+		live_exec_go_on(listener->view.live, NULL);
 	/* A server that stops leaves its commands behind; a client that goes may not want to. */
 	if (!listener->ended && listener->view.live &&
 	    live_exec_dies_when_left(listener->view.live) && !http_is_stopping(server->http))
@@ -107,6 +109,37 @@ static int write_exit(struct listener *listener)
 	return 0;
 }
 
+/* What is there already goes out together: every part that is sent wakes the client. */
+static int gather(struct listener *listener)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	while (listener->events.out.len < CHUNK) {
+		struct runlog_chunk chunk;
+		int r = exec_view_read(&listener->view, CHUNK, &chunk, &err);
+
+		if (r < 0)
+			log_warn("exec %s: %s", listener->view.id, err.message);
+		if (r == 0 && !exec_view_is_live(&listener->view))
+			return write_exit(listener);
+		if (r <= 0)
+			return r;
+		event_chunk(&listener->events, &chunk);
+	}
+	return 0;
+}
+
+static int go_on(struct listener *listener)
+{
+	_cleanup_error_ struct error err = { 0 };
+	struct live_exec *live = listener->view.live;
+
+	if (!live || live_exec_go_on(live, &err) == 0)
+		return 0;
+	log_warn("exec %s: %s", listener->view.id, err.message);
+	return -1;
+}
+
 static ssize_t next_bytes(void *arg, struct http_connection *connection, char *buf, size_t max)
 {
 	struct listener *listener = arg;
@@ -117,6 +150,8 @@ static ssize_t next_bytes(void *arg, struct http_connection *connection, char *b
 
 		if (n || listener->ended)
 			return (ssize_t)n;
+		if (go_on(listener) < 0)
+			return -1;
 
 		int r = next_chunk(listener, connection, &chunk);
 
@@ -124,7 +159,35 @@ static ssize_t next_bytes(void *arg, struct http_connection *connection, char *b
 			return -1;
 		if (r > 0)
 			event_chunk(&listener->events, &chunk);
+		if (r > 0 && gather(listener) < 0)
+			return -1;
 	}
+}
+
+/* From its start on, of one that may be over already. */
+static int answer_stream(struct listener **listener, struct request *request,
+			 struct response *response, struct error *err)
+{
+	struct listener *l = *listener;
+	struct live_exec *live = l->view.live;
+
+	write_start(l);
+	if (gather(l) < 0)
+		return error_set(err, ERR_IO, "the output of exec %s cannot be read", l->view.id);
+	if (l->ended) {
+		response->text = buf_steal(&l->events.out);
+		response->content_type = "application/x-ndjson";
+		return 0;
+	}
+	/* A client that does not read keeps nobody from taking what the command says. */
+	if (live && live_exec_is_held_up(live) && !request_takes(request, l->events.out.len) &&
+	    go_on(l) < 0)
+		return error_set(err, ERR_UNAVAILABLE, "the command could not go on");
+
+	struct stream stream = { next_bytes, listener_free, steal(*listener), NULL };
+
+	response_stream(response, "application/x-ndjson", &stream);
+	return 0;
 }
 
 struct capture {
@@ -292,6 +355,7 @@ static int start(struct server *server, struct request *request, const char *id,
 		.spec = &spec,
 		.kept = kept,
 		.unannounced = !request_query_flag(request, "detach", false),
+		.first_words = request_query_flag(request, "stream", true),
 		.kill_when_left = str_equal(json_str(body, "onDisconnect"), "kill"),
 	};
 
@@ -380,12 +444,7 @@ static int run(void *arg, struct request *request, struct response *response, st
 	}
 	if (!request_query_flag(request, "stream", true))
 		return answer_whole(listener, request, response, err);
-	write_start(listener);
-
-	struct stream stream = { next_bytes, listener_free, steal(listener), NULL };
-
-	response_stream(response, "application/x-ndjson", &stream);
-	return 0;
+	return answer_stream(&listener, request, response, err);
 }
 
 static const struct field TTY_FIELDS[] = {

@@ -38,35 +38,61 @@ static json_t *brief_command(char *const *argv)
 	return command;
 }
 
-json_t *new_record(struct execs *execs, const struct exec_order *order)
+void describe_order(struct live_exec *live, const struct exec_order *order)
 {
 	const struct exec_spec *spec = order->spec;
-	json_t *record = json_object(), *tty = NULL;
 
-	if (spec->terminal) {
-		tty = json_object();
-		json_put_int(tty, "rows", spec->terminal->rows);
-		json_put_int(tty, "cols", spec->terminal->cols);
+	id_copy(live->id, spec->exec_id);
+	id_copy(live->lease_id, order->lease_id);
+	id_copy(live->place_id, spec->place_id);
+	live->generation = spec->generation;
+	live->command = brief_command(spec->argv);
+	live->has_terminal = spec->terminal != NULL;
+	live->rows = spec->terminal ? spec->terminal->rows : 0;
+	live->cols = spec->terminal ? spec->terminal->cols : 0;
+	live->stdin_stream = spec->stdin_stream;
+	live->kill_when_left = order->kill_when_left;
+	live->created_ms = clock_now(live->execs->clock);
+}
+
+static json_t *terminal_of(const struct live_exec *live)
+{
+	json_t *tty = live->has_terminal ? json_object() : NULL;
+
+	if (tty) {
+		json_put_int(tty, "rows", live->rows);
+		json_put_int(tty, "cols", live->cols);
 	}
-	json_put_str(record, "id", spec->exec_id);
-	json_put_str(record, "leaseId", order->lease_id);
-	json_put_str(record, "placeId", spec->place_id);
-	json_put_int(record, "generation", spec->generation);
-	json_put_new(record, "command", brief_command(spec->argv));
-	json_put_new(record, "tty", tty);
-	json_put_bool(record, "stdinStream", spec->stdin_stream);
-	json_put_str(record, "onDisconnect", order->kill_when_left ? "kill" : "keep");
-	json_put_time(record, "createdAt", clock_now(execs->clock));
+	return tty;
+}
+
+json_t *running_record(const struct live_exec *live)
+{
+	json_t *record;
+
+	if (live->found)
+		return json_deep_copy(live->found);
+	record = json_object();
+	json_put_str(record, "id", live->id);
+	json_put_str(record, "leaseId", live->lease_id);
+	json_put_str(record, "placeId", live->place_id);
+	json_put_int(record, "generation", live->generation);
+	json_put_new(record, "command", json_deep_copy(live->command));
+	json_put_new(record, "tty", terminal_of(live));
+	json_put_bool(record, "stdinStream", live->stdin_stream);
+	json_put_str(record, "onDisconnect", live->kill_when_left ? "kill" : "keep");
+	json_put_time(record, "createdAt", live->created_ms);
 	json_put_str(record, "status", "running");
 	return record;
 }
 
-json_t *ended_record(const struct live_exec *live, const struct exec_outcome *outcome)
+static json_t *ended_record(const struct live_exec *live, int64_t ended_ms,
+			    const struct exec_outcome *outcome)
 {
-	json_t *record = json_copy(live->record);
+	json_t *record = running_record(live);
 
 	json_put_str(record, "status", "ended");
-	json_put_time(record, "endedAt", clock_now(live->execs->clock));
+	json_put_time(record, "endedAt", ended_ms);
 	exec_outcome_put(record, outcome);
 	return record;
 }
@@ -74,7 +100,7 @@ json_t *ended_record(const struct live_exec *live, const struct exec_outcome *ou
 void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
 {
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *record = ended_record(live, outcome);
+	_cleanup_json_ json_t *record = ended_record(live, clock_now(live->execs->clock), outcome);
 
 	if (shelf_replace(live->shelf, live->id, record, &err) < 0)
 		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
@@ -82,17 +108,24 @@ void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
 
 static json_t *find_brief(struct execs *execs, const char *id)
 {
-	_cleanup_free_ char *text = NULL;
+	struct live_exec *brief = NULL;
+	json_t *record;
 
 	pthread_mutex_lock(&execs->lock);
-	for (size_t i = 0; i < execs->recent_count && !text; i++) {
+	for (size_t i = 0; i < execs->recent_count && !brief; i++) {
 		const struct recent *r = &execs->recent[(execs->first_recent + i) % RECENT_EXECS];
 
-		if (r->record && streq(r->id, id))
-			text = xstrdup(r->record);
+		if (r->brief && streq(r->id, id))
+			brief = r->brief;
 	}
+	if (brief)
+		brief->refs++;
 	pthread_mutex_unlock(&execs->lock);
-	return text ? json_loads(text, 0, NULL) : NULL;
+	if (!brief)
+		return NULL;
+	record = ended_record(brief, brief->ended_ms, &brief->outcome);
+	live_exec_unref(brief);
+	return record;
 }
 
 static json_t *find_record(struct execs *execs, const char *id, struct shelf **shelf)
@@ -117,7 +150,7 @@ json_t *execs_describe(struct execs *execs, const char *id, struct error *err)
 {
 	struct live_exec *live = execs_find(execs, id);
 	struct shelf *shelf;
-	json_t *record = live ? json_deep_copy(live->record) : find_record(execs, id, &shelf);
+	json_t *record = live ? running_record(live) : find_record(execs, id, &shelf);
 
 	if (live)
 		live_exec_unref(live);
@@ -155,13 +188,11 @@ int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outco
 int execs_read(struct execs *execs, const char *id, int64_t since, struct runlog_reader **reader,
 	       struct error *err)
 {
-	struct live_exec *live = execs_find(execs, id);
-	struct shelf *shelf = live ? live->shelf : NULL;
-	_cleanup_json_ json_t *record = live ? NULL : find_record(execs, id, &shelf);
+	_cleanup_json_ json_t *record = NULL;
+	struct shelf *shelf;
 
-	if (live)
-		live_exec_unref(live);
-	if (!live && !record)
+	record = find_record(execs, id, &shelf);
+	if (!record)
 		return no_such_exec(id, err);
 	return runlog_reader_open(shelf->logs, id, since, reader, err);
 }
@@ -178,7 +209,7 @@ static bool take_oldest(struct execs *execs, int64_t now, struct recent *out)
 	    (execs->recent_bytes <= RECENT_BYTES || execs->recent_count == 1))
 		return false;
 	*out = *oldest;
-	execs->recent[execs->first_recent].record = NULL;
+	execs->recent[execs->first_recent].brief = NULL;
 	execs->recent_bytes -= out->bytes;
 	execs->first_recent = (execs->first_recent + 1) % RECENT_EXECS;
 	execs->recent_count--;
@@ -199,31 +230,45 @@ static void forget_recent(struct execs *execs)
 		if (!some)
 			return;
 		/* One that was brief and silent has nothing on the shelf. */
-		if ((!old.record || old.bytes > 0) &&
+		if ((!old.brief || old.bytes > 0) &&
 		    shelf_remove(&execs->shelf[RECENT], old.id, &err) < 0)
 			log_warn("exec %s stays until the next start: %s", old.id, err.message);
-		free(old.record);
+		if (old.brief)
+			live_exec_unref(old.brief);
 	}
 }
 
-void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes,
-		     char *record)
+static void remember(struct execs *execs, const struct recent *recent)
 {
 	pthread_mutex_lock(&execs->lock);
 	if (execs->recent_count < RECENT_EXECS) {
 		struct recent *slot =
 			&execs->recent[(execs->first_recent + execs->recent_count) % RECENT_EXECS];
 
-		id_copy(slot->id, id);
-		slot->ended_ms = ended_ms;
-		slot->bytes = bytes;
-		slot->record = steal(record);
+		*slot = *recent;
+		if (slot->brief)
+			slot->brief->refs++;
 		execs->recent_count++;
-		execs->recent_bytes += bytes;
+		execs->recent_bytes += recent->bytes;
 	}
 	pthread_mutex_unlock(&execs->lock);
-	free(record);
 	forget_recent(execs);
+}
+
+void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes)
+{
+	struct recent recent = { .ended_ms = ended_ms, .bytes = bytes };
+
+	id_copy(recent.id, id);
+	remember(execs, &recent);
+}
+
+void remember_brief(struct live_exec *live, int64_t bytes)
+{
+	struct recent recent = { .ended_ms = live->ended_ms, .bytes = bytes, .brief = live };
+
+	id_copy(recent.id, live->id);
+	remember(live->execs, &recent);
 }
 
 struct pruning {

@@ -17,11 +17,15 @@ void exec_view_close(struct exec_view *view)
 static int open_reader(struct exec_view *view, int64_t since, struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
-	int r = view->is_run
-			? runlog_reader_open(view->server->run_logs, view->id, since, &view->reader,
-					     &why)
-			: execs_read(view->server->execs, view->id, since, &view->reader, &why);
+	int r;
 
+	if (view->is_run)
+		r = runlog_reader_open(view->server->run_logs, view->id, since, &view->reader,
+				       &why);
+	else if (view->live)
+		r = live_exec_read(view->live, since, &view->reader, &why);
+	else
+		r = execs_read(view->server->execs, view->id, since, &view->reader, &why);
 	if (r == 0 || why.code == ERR_NOT_FOUND)
 		return 0;
 	error_move(err, &why);
@@ -88,8 +92,8 @@ int exec_view_read(struct exec_view *view, size_t max, struct runlog_chunk *chun
 
 	int r = runlog_read(view->reader, max, chunk, err);
 
-	/* Only an empty log needs its event: while there is more, looking is enough. */
-	if (r == 0) {
+	/* Only a log that may go on needs its event: while there is more, looking is enough. */
+	if (r == 0 && runlog_is_live(view->reader)) {
 		latch_clear(runlog_reader_event(view->reader));
 		r = runlog_read(view->reader, max, chunk, err);
 	}
@@ -104,7 +108,7 @@ int exec_view_stretch(struct exec_view *view, int64_t max, struct runlog_stretch
 
 	int r = runlog_read_stretch(view->reader, max, stretch, err);
 
-	if (r == 0) {
+	if (r == 0 && runlog_is_live(view->reader)) {
 		latch_clear(runlog_reader_event(view->reader));
 		r = runlog_read_stretch(view->reader, max, stretch, err);
 	}

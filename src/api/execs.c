@@ -7,6 +7,8 @@
 #define STACK_BYTES ((size_t)256 << 10)
 #define STOP_MS 30000
 #define BRIEF_MS 20 /* a command that is over by then costs no thread and no file */
+/* What talks without ending soon after is not brief. */
+#define LAST_WORDS_MS 2
 
 int execs_new(const struct execs_options *options, struct execs **out, struct error *err)
 {
@@ -38,10 +40,11 @@ void execs_free(struct execs *execs)
 {
 	if (!execs)
 		return;
+	for (size_t i = 0; i < RECENT_EXECS; i++)
+		if (execs->recent[i].brief)
+			live_exec_unref(execs->recent[i].brief);
 	shelf_close(&execs->shelf[KEPT]);
 	shelf_close(&execs->shelf[RECENT]);
-	for (size_t i = 0; i < RECENT_EXECS; i++)
-		free(execs->recent[i].record);
 	pthread_cond_destroy(&execs->ended);
 	pthread_mutex_destroy(&execs->lock);
 	free(execs);
@@ -76,6 +79,13 @@ void execs_stop(struct execs *execs)
 
 /* ---- an exec that is going ---- */
 
+static void live_free(struct live_exec *live)
+{
+	json_decref(live->command);
+	json_decref(live->found);
+	free(live);
+}
+
 void live_exec_unref(struct live_exec *live)
 {
 	struct execs *execs = live->execs;
@@ -85,8 +95,7 @@ void live_exec_unref(struct live_exec *live)
 	pthread_mutex_unlock(&execs->lock);
 	if (!last)
 		return;
-	json_decref(live->record);
-	free(live);
+	live_free(live);
 }
 
 struct live_exec *execs_find(struct execs *execs, const char *id)
@@ -100,6 +109,17 @@ struct live_exec *execs_find(struct execs *execs, const char *id)
 		live->refs++;
 	pthread_mutex_unlock(&execs->lock);
 	return live;
+}
+
+int live_exec_read(struct live_exec *live, int64_t since, struct runlog_reader **reader,
+		   struct error *err)
+{
+	pthread_mutex_lock(&live->execs->lock);
+	bool is_silent = live->is_silent;
+	pthread_mutex_unlock(&live->execs->lock);
+	if (is_silent)
+		return error_set(err, ERR_NOT_FOUND, "exec %s said nothing", live->id);
+	return runlog_reader_open(live->shelf->logs, live->id, since, reader, err);
 }
 
 bool live_exec_dies_when_left(const struct live_exec *live)
@@ -143,12 +163,15 @@ static void leave(struct live_exec *live)
 	while (*p != live)
 		p = &(*p)->next;
 	*p = live->next;
-	pthread_mutex_unlock(&execs->lock);
-	live_exec_unref(live);
-	pthread_mutex_lock(&execs->lock);
 	execs->running--;
-	pthread_cond_broadcast(&execs->ended);
+	if (execs->stopping)
+		pthread_cond_broadcast(&execs->ended);
+
+	bool last = --live->refs == 0;
+
 	pthread_mutex_unlock(&execs->lock);
+	if (last)
+		live_free(live);
 }
 
 /*
@@ -170,10 +193,9 @@ static void finish(struct live_exec *live, const struct exec_outcome *outcome)
 	runlog_close(live->log);
 	if (!live->shelf->durable) {
 		record_ended(live, outcome);
-		remember_recent(execs, live->id, clock_now(execs->clock), bytes, NULL);
+		remember_recent(execs, live->id, clock_now(execs->clock), bytes);
 	}
-	if (executor_forget(execs->executor, json_str(live->record, "placeId"),
-			    json_int(live->record, "generation", 0), live->id, &err) < 0)
+	if (executor_forget(execs->executor, live->place_id, live->generation, live->id, &err) < 0)
 		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
 			  err.message);
 }
@@ -182,8 +204,8 @@ static int take_up(struct live_exec *live, struct error *err)
 {
 	const struct exec_spec spec = {
 		.exec_id = live->id,
-		.place_id = json_str(live->record, "placeId"),
-		.generation = json_int(live->record, "generation", 0),
+		.place_id = live->place_id,
+		.generation = live->generation,
 		.log = live->log,
 		.keep_exit = true,
 	};
@@ -229,32 +251,65 @@ static int start_thread(struct live_exec *live, struct error *err)
 	return failed ? error_errno(err, failed, "cannot start a thread for the command") : 0;
 }
 
+/* From here on a successor takes it up, with everything it has said. */
+static int write_down(struct live_exec *live, struct error *err)
+{
+	_cleanup_json_ json_t *record = NULL;
+
+	if (live->on_record)
+		return 0;
+	record = running_record(live);
+	live->on_record = shelf_put(live->shelf, live->id, record, err) == 0;
+	return live->on_record ? 0 : -1;
+}
+
 static int announce(struct live_exec *live, struct error *err)
 {
-	if (shelf_put(live->shelf, live->id, live->record, err) < 0)
+	if (write_down(live, err) < 0)
 		return -1;
 	return runlog_make(live->log, err);
+}
+
+/* Its start is known to nobody else: what cannot be written down must not go on. */
+static void give_up(struct live_exec *live)
+{
+	struct exec_result result;
+
+	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
+	exec_wait(live->exec, &result, NULL);
 }
 
 /* From here on it outlives whoever asked for it. */
 static int go_on(struct live_exec *live, struct error *err)
 {
-	struct exec_result result;
-
 	exec_keep_exit(live->exec);
-	if (start_thread(live, err) == 0)
+	if (announce(live, err) == 0 && start_thread(live, err) == 0)
 		return 0;
-	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
-	exec_wait(live->exec, &result, NULL);
+	give_up(live);
 	return -1;
 }
 
+/* One whose record turned out to be needless. */
+static void strike_out(struct live_exec *live)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	if (shelf_strike(live->shelf, live->id, &err) < 0)
+		log_warn("%s", err.message);
+	/* Not before: a successor that finds the record has to find the exit too. */
+	if (executor_forget(live->execs->executor, live->place_id, live->generation, live->id,
+			    &err) < 0)
+		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
+			  err.message);
+}
+
 /* 1: it is over, and nothing of it is left to do. */
-static int wait_briefly(struct live_exec *live, struct error *err)
+static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_ms,
+			struct error *err)
 {
 	struct execs *execs = live->execs;
 	struct exec_outcome outcome = { 0 };
-	int r = exec_wait_briefly(live->exec, BRIEF_MS, &outcome.result, err);
+	int r = exec_wait_briefly(live->exec, wait_ms, words_ms, &outcome.result, err);
 
 	/* The server goes, the command stays: its successor has to know of it. */
 	if (r < 0 && err->code == ERR_UNAVAILABLE)
@@ -262,28 +317,20 @@ static int wait_briefly(struct live_exec *live, struct error *err)
 	if (r <= 0)
 		return r;
 
-	_cleanup_json_ json_t *record = ended_record(live, &outcome);
+	if (live->on_record)
+		strike_out(live);
+
 	int64_t bytes = runlog_end(live->log);
 
 	pthread_mutex_lock(&execs->lock);
 	live->outcome = outcome;
+	live->ended_ms = clock_now(execs->clock);
+	live->is_silent = bytes == 0;
 	pthread_mutex_unlock(&execs->lock);
 	runlog_close(steal(live->log));
-	remember_recent(execs, live->id, clock_now(execs->clock), bytes, json_text(record));
+	remember_brief(live, bytes);
 	leave(live);
 	return 1;
-}
-
-/* Its start is known to nobody else: when it cannot be written down, it must not go on. */
-static int announce_late(struct live_exec *live, struct error *err)
-{
-	struct exec_result result;
-
-	if (announce(live, err) == 0)
-		return 0;
-	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
-	exec_wait(live->exec, &result, NULL);
-	return -1;
 }
 
 static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
@@ -292,7 +339,9 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
 	int r;
 
-	if (runlog_open_later(live->shelf->logs, live->id, &live->log, err) < 0)
+	/* An id that came with a key may have been used before. */
+	if ((order->kept ? runlog_open_later : runlog_open_new)(live->shelf->logs, live->id,
+								&live->log, err) < 0)
 		return -1;
 	if (!brief && announce(live, err) < 0)
 		return -1;
@@ -300,14 +349,20 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 	spec.keep_exit = !brief;
 	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
-	if (brief) {
-		r = wait_briefly(live, err);
-		if (r != 0)
-			return r < 0 ? -1 : 0;
-		if (announce_late(live, err) < 0)
-			return -1;
+	if (!brief)
+		return go_on(live, err);
+	r = wait_briefly(live, BRIEF_MS, order->first_words ? 0 : LAST_WORDS_MS, err);
+	if (r != 0)
+		return r < 0 ? -1 : 0;
+	if (!order->first_words || runlog_end(live->log) == 0)
+		return go_on(live, err);
+	exec_keep_exit(live->exec);
+	if (write_down(live, err) < 0) {
+		give_up(live);
+		return -1;
 	}
-	return go_on(live, err);
+	live->held_up = true;
+	return 0;
 }
 
 static void forget(struct live_exec *live)
@@ -317,7 +372,28 @@ static void forget(struct live_exec *live)
 	if (!live->left_behind)
 		shelf_remove(live->shelf, live->id, NULL);
 	leave(live);
-	live_exec_unref(live);
+}
+
+bool live_exec_is_held_up(const struct live_exec *live)
+{
+	return live->held_up;
+}
+
+int live_exec_go_on(struct live_exec *live, struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+
+	if (!live->held_up)
+		return 0;
+	live->held_up = false;
+
+	int r = wait_briefly(live, LAST_WORDS_MS, LAST_WORDS_MS, &why);
+
+	if (r > 0 || (r == 0 && go_on(live, &why) == 0))
+		return 0;
+	forget(live);
+	error_move(err, &why);
+	return -1;
 }
 
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **out,
@@ -327,16 +403,14 @@ int execs_start(struct execs *execs, const struct exec_order *order, struct live
 
 	live->execs = execs;
 	live->shelf = &execs->shelf[order->kept ? KEPT : RECENT];
-	live->kill_when_left = order->kill_when_left;
-	live->record = new_record(execs, order);
-	id_copy(live->id, order->spec->exec_id);
+	describe_order(live, order);
 	if (enlist(execs, live, err) < 0) {
-		json_decref(live->record);
-		free(live);
+		live_free(live);
 		return -1;
 	}
 	if (start_command(live, order, err) < 0) {
 		forget(live);
+		live_exec_unref(live);
 		return -1;
 	}
 	*out = live;
@@ -359,13 +433,15 @@ static int adopt(struct execs *execs, struct shelf *shelf, const char *id, json_
 	live->shelf = shelf;
 	live->adopting = true;
 	live->kill_when_left = str_equal(json_str(record, "onDisconnect"), "kill");
-	live->record = json_incref(record);
+	live->found = json_incref(record);
 	id_copy(live->id, id);
+	id_copy(live->lease_id, json_str(record, "leaseId"));
+	id_copy(live->place_id, json_str(record, "placeId"));
+	live->generation = json_int(record, "generation", 0);
 	if (runlog_open(shelf->logs, id, &live->log, err) < 0 || enlist(execs, live, err) < 0) {
 		if (live->log)
 			runlog_close(live->log);
-		json_decref(live->record);
-		free(live);
+		live_free(live);
 		return -1;
 	}
 	if (start_thread(live, err) < 0) {
@@ -390,8 +466,7 @@ static int recover_one(void *arg, const char *id, int64_t changed_ms, struct err
 	if (!str_equal(json_str(record, "status"), "ended"))
 		return adopt(execs, recovery->shelf, id, record, err);
 	if (!recovery->shelf->durable)
-		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id),
-				NULL);
+		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id));
 	return 0;
 }
 

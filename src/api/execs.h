@@ -54,12 +54,24 @@ struct exec_order {
 	 * record on disk, and none is needed.
 	 */
 	bool unannounced;
+	/*
+	 * With that: a command that has talked and goes on is given back at once, so that its first
+	 * words need not wait. Its record is written; live_exec_go_on is due, and soon: until then
+	 * nobody takes what it says.
+	 */
+	bool first_words;
 };
 /* ERR_TOO_MANY when too many run. The reference belongs to the caller. */
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **live,
 		struct error *err);
+/* Nothing to do for one that needs no such call. -1: the command was ended. */
+int live_exec_go_on(struct live_exec *live, struct error *err);
+bool live_exec_is_held_up(const struct live_exec *live);           /* that call is due */
 struct live_exec *execs_find(struct execs *execs, const char *id); /* new reference or NULL */
 void live_exec_unref(struct live_exec *live);
+/* As execs_read. */
+int live_exec_read(struct live_exec *live, int64_t since, struct runlog_reader **reader,
+		   struct error *err);
 bool live_exec_dies_when_left(const struct live_exec *live);
 /* Valid once the log is not live any more. */
 void live_exec_outcome(struct live_exec *live, struct exec_outcome *outcome);

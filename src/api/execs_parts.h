@@ -12,7 +12,7 @@ enum { KEPT, RECENT, SHELVES };
 struct recent {
 	char id[ID_SIZE];
 	int64_t ended_ms, bytes;
-	char *record; /* of one that was brief; NULL: it is on the shelf */
+	struct live_exec *brief; /* a reference; NULL: its record is on the shelf */
 };
 
 struct execs {
@@ -41,18 +41,28 @@ struct live_exec {
 	bool kill_when_left;
 	bool adopting;    /* its command was started by an earlier server */
 	bool left_behind; /* its command goes on without this server */
-	json_t *record;
+	bool on_record;   /* the shelf has it */
+	bool held_up;     /* live_exec_go_on is due; of whoever started it */
+	char lease_id[ID_SIZE], place_id[ID_SIZE];
+	int64_t generation, created_ms;
+	json_t *command; /* for people */
+	bool stdin_stream, has_terminal;
+	uint16_t rows, cols;
+	json_t *found; /* the record of one that is adopted */
 	struct exec *exec;
 	struct runlog *log;
 
 	int refs; /* these under execs->lock */
 	struct exec_outcome outcome;
+	int64_t ended_ms; /* of a brief one */
+	bool is_silent;   /* it has ended without a word, and has no log */
 };
 
 /* exec_records.c */
-json_t *new_record(struct execs *execs, const struct exec_order *order);
-json_t *ended_record(const struct live_exec *live, const struct exec_outcome *outcome);
+void describe_order(struct live_exec *live, const struct exec_order *order);
+json_t *running_record(const struct live_exec *live);
 void record_ended(struct live_exec *live, const struct exec_outcome *outcome);
-/* One more that has ended; older ones are forgotten for it. Takes `record`. */
-void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes,
-		     char *record);
+/* One more that has ended; older ones are forgotten for it. */
+void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes);
+/* The same of one that has no record on the shelf. */
+void remember_brief(struct live_exec *live, int64_t bytes);

@@ -63,7 +63,8 @@ static json_t *make_lease(struct server *server, struct request *request, const 
 	const json_t *body = request->body;
 	_cleanup_lease_ struct lease lease = { 0 };
 	_cleanup_place_ struct place place = { 0 };
-	_cleanup_close_ int gone_fd = request_gone_fd(request, err);
+	int64_t wait_ms = json_int(body, "waitSeconds", 0) * SECOND;
+	_cleanup_close_ int gone_fd = wait_ms > 0 ? request_gone_fd(request, err) : -1;
 	enum lease_policy policy;
 	struct lease_request wanted = {
 		.lease_id = id,
@@ -75,12 +76,12 @@ static json_t *make_lease(struct server *server, struct request *request, const 
 		.ttl_ms = json_int(body, "ttlSeconds", TTL_DEFAULT) * SECOND,
 		.idle_ms = json_int(body, "idleSeconds", 0) * SECOND,
 		.retain_ms = json_int(body, "retainSeconds", 0) * SECOND,
-		.wait_ms = json_int(body, "waitSeconds", 0) * SECOND,
+		.wait_ms = wait_ms,
 		.cancel_fd = gone_fd,
 		.actor = &request->actor,
 	};
 
-	if (gone_fd < 0)
+	if (wait_ms > 0 && gone_fd < 0)
 		return NULL;
 	if (resumed && lease_get(server->leases, id, &lease, &place, NULL) == 0)
 		return lease_and_place(&lease, &place);

@@ -86,6 +86,11 @@ int shelf_remove(struct shelf *shelf, const char *id, struct error *err)
 {
 	if (runlog_remove(shelf->logs, id, err) < 0)
 		return -1;
+	return shelf_strike(shelf, id, err);
+}
+
+int shelf_strike(struct shelf *shelf, const char *id, struct error *err)
+{
 	if (unlinkat(shelf->dirfd, id, 0) < 0 && errno != ENOENT)
 		return error_errno(err, errno, "cannot remove the record of exec %s", id);
 	return 0;

@@ -29,6 +29,8 @@ int shelf_replace(struct shelf *shelf, const char *id, const json_t *record, str
 json_t *shelf_get(struct shelf *shelf, const char *id);
 /* The log first: a crash in between leaves the record, and the next time tries again. */
 int shelf_remove(struct shelf *shelf, const char *id, struct error *err);
+/* The record alone. */
+int shelf_strike(struct shelf *shelf, const char *id, struct error *err);
 /* Every record with the time of its last change, oldest first; -1 from `visit` ends it. */
 typedef int shelf_visit_fn(void *arg, const char *id, int64_t changed_ms, struct error *err);
 int shelf_each(struct shelf *shelf, shelf_visit_fn *visit, void *arg, struct error *err);

@@ -1,6 +1,6 @@
 #include <stdio.h>
 #include <string.h>
-#include "base/json.h"
+#include "base/json_plain.h"
 #include "base/text.h"
 
 /*
@@ -25,21 +25,11 @@ static void put_escaped(struct buf *out, unsigned char c)
 	buf_puts(out, text);
 }
 
-/* How many bytes of the string may stand as they are. */
-static size_t plain_length(const char *s, size_t len)
-{
-	size_t i = 0;
-
-	while (i < len && (unsigned char)s[i] >= 0x20 && s[i] != '"' && s[i] != '\\')
-		i++;
-	return i;
-}
-
-static void put_string(struct buf *out, const char *s, size_t len)
+static void put_string_in_parts(struct buf *out, const char *s, size_t len)
 {
 	buf_putc(out, '"');
 	for (;;) {
-		size_t plain = plain_length(s, len);
+		size_t plain = json_plain_length(s, len);
 
 		buf_append(out, s, plain);
 		if (plain == len)
@@ -49,6 +39,24 @@ static void put_string(struct buf *out, const char *s, size_t len)
 		len -= plain + 1;
 	}
 	buf_putc(out, '"');
+}
+
+/* Most strings are short and plain: room is made once, and nothing else is asked. */
+static void put_string(struct buf *out, const char *s, size_t len)
+{
+	char *p;
+
+	if (out->max || json_plain_length(s, len) < len) {
+		put_string_in_parts(out, s, len);
+		return;
+	}
+	buf_reserve(out, len + 2);
+	p = out->data + out->len;
+	*p++ = '"';
+	memcpy(p, s, len);
+	p[len] = '"';
+	p[len + 1] = '\0';
+	out->len += len + 2;
 }
 
 void json_write_str(struct buf *out, const char *text)

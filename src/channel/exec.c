@@ -12,8 +12,6 @@
 #define START_WAIT_MS 30000
 #define ATTACH_WAIT_MS 20000
 #define RETRY_MS 20
-/* What talks without ending soon after is not brief. */
-#define LAST_WORDS_MS 2
 
 struct exec *exec_find_locked(struct executor *executor, const char *exec_id)
 {
@@ -379,9 +377,18 @@ static int attach_again(struct exec *exec, struct error *err)
 	return 0;
 }
 
-/* Until it has ended; 1: not by the deadline (below 0: none), or it has begun to talk. */
-static int take_all(struct exec *exec, int64_t deadline, struct error *err)
+/* How long to wait for the end of an exec. */
+struct patience {
+	int64_t deadline; /* below 0: none */
+	int64_t words_ms; /* with a deadline: it comes so soon after the first words */
+};
+#define PATIENCE_WITHOUT_END ((struct patience){ .deadline = -1 })
+
+/* Until it has ended; 1: patience did. */
+static int take_all(struct exec *exec, struct patience patience, struct error *err)
 {
+	int64_t deadline = patience.deadline;
+
 	while (deadline < 0 || channel_now() < deadline) {
 		struct item *items = steal(exec->backlog);
 		_cleanup_error_ struct error why = { 0 };
@@ -402,7 +409,7 @@ static int take_all(struct exec *exec, int64_t deadline, struct error *err)
 			continue;
 		}
 		if (items && deadline >= 0)
-			deadline = MIN_OF(deadline, channel_now() + LAST_WORDS_MS);
+			deadline = MIN_OF(deadline, channel_now() + patience.words_ms);
 		rc = exec_take(exec, items, &why);
 		if (rc > 0)
 			return 0;
@@ -431,7 +438,7 @@ static void forget(struct exec *exec)
 		log_debug("exec %s: %s", exec->id, err.message);
 }
 
-static int wait_for_end(struct exec *exec, int64_t deadline, struct exec_result *result,
+static int wait_for_end(struct exec *exec, struct patience patience, struct exec_result *result,
 			struct error *err)
 {
 	struct executor *executor = exec->executor;
@@ -448,9 +455,9 @@ static int wait_for_end(struct exec *exec, int64_t deadline, struct exec_result 
 		pthread_mutex_unlock(&executor->lock);
 	}
 	if (exec->shell) /* a call is over when it is over */
-		rc = deadline < 0 ? shell_exec_wait(exec, err) : 1;
+		rc = patience.deadline < 0 ? shell_exec_wait(exec, err) : 1;
 	else
-		rc = take_all(exec, deadline, err);
+		rc = take_all(exec, patience, err);
 	if (rc > 0)
 		return 1;
 	if (rc == 0) {
@@ -465,13 +472,14 @@ static int wait_for_end(struct exec *exec, int64_t deadline, struct exec_result 
 
 int exec_wait(struct exec *exec, struct exec_result *result, struct error *err)
 {
-	return wait_for_end(exec, -1, result, err);
+	return wait_for_end(exec, PATIENCE_WITHOUT_END, result, err);
 }
 
-int exec_wait_briefly(struct exec *exec, int64_t wait_ms, struct exec_result *result,
-		      struct error *err)
+int exec_wait_briefly(struct exec *exec, int64_t wait_ms, int64_t words_ms,
+		      struct exec_result *result, struct error *err)
 {
-	int rc = wait_for_end(exec, channel_now() + wait_ms, result, err);
+	struct patience patience = { channel_now() + wait_ms, words_ms };
+	int rc = wait_for_end(exec, patience, result, err);
 
 	return rc < 0 ? -1 : rc == 0;
 }

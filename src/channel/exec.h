@@ -194,10 +194,11 @@ int exec_wait(struct exec *exec, struct exec_result *result, struct error *err);
 
 /*
  * The same for commands that may be over in a moment: 1 and the end, or 0 when that takes longer
- * than wait_ms, or it has begun to talk; exec_wait is still due then. -1 as exec_wait.
+ * than wait_ms, or than words_ms once it has begun to talk; exec_wait is still due then. -1 as
+ * exec_wait.
  */
-int exec_wait_briefly(struct exec *exec, int64_t wait_ms, struct exec_result *result,
-		      struct error *err);
+int exec_wait_briefly(struct exec *exec, int64_t wait_ms, int64_t words_ms,
+		      struct exec_result *result, struct error *err);
 /* As spec.keep_exit; before exec_wait. */
 void exec_keep_exit(struct exec *exec);
 

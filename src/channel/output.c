@@ -27,7 +27,23 @@ static bool is_unwanted(struct exec *exec)
 	return unwanted || place_stopped(exec->place) != NOT_STOPPED;
 }
 
-/* A full disk makes the command wait, as a full pipe would. */
+/*
+ * A full disk makes the command wait, as a full pipe would. 0: time to try again; 1: somebody wants
+ * its end more than its output; -1: the server is going.
+ */
+static int wait_for_room(struct exec *exec, const struct error *why, bool *told, struct error *err)
+{
+	if (exec_is_detached(exec))
+		return error_set(err, ERR_UNAVAILABLE, "the server is going");
+	if (is_unwanted(exec))
+		return 1;
+	if (!*told)
+		log_error("exec %s: its output waits: %s", exec->id, why->message);
+	*told = true;
+	poll(NULL, 0, FULL_DISK_LOOK_MS);
+	return 0;
+}
+
 int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
 	       struct error *err)
 {
@@ -41,22 +57,32 @@ int exec_store(struct exec *exec, enum wire_channel channel, const void *data, s
 
 	while (runlog_append(exec->log, streams[channel], data, len,
 			     clock_now(exec->executor->clock), &why) < 0) {
-		if (exec_is_detached(exec))
-			return error_set(err, ERR_UNAVAILABLE, "the server is going");
-		/* Somebody wants its end more than its output. */
-		if (is_unwanted(exec))
-			return 0;
-		if (!told)
-			log_error("exec %s: its output waits: %s", exec->id, why.message);
-		told = true;
-		poll(NULL, 0, FULL_DISK_LOOK_MS);
+		int r = wait_for_room(exec, &why, &told, err);
+
+		if (r != 0)
+			return r < 0 ? -1 : 0;
 	}
 	return 0;
+}
+
+/* What only memory has the relay must keep. False when that stays so. */
+static bool settle(struct exec *exec)
+{
+	_cleanup_error_ struct error why = { 0 };
+	bool told = false;
+
+	while (runlog_make(exec->log, &why) < 0)
+		if (wait_for_room(exec, &why, &told, NULL) != 0)
+			return false;
+	return true;
 }
 
 static void acknowledge(struct exec *exec)
 {
 	_cleanup_error_ struct error err = { 0 };
+
+	if (!settle(exec))
+		return;
 	/* Whatever kept it from being said, a new attachment says it all again, and gives credit.
 	 */
 	if (SAY_GUARDED("channel.ack",

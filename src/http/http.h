@@ -73,6 +73,8 @@ bool request_query_flag(const struct request *request, const char *key,
  * block on the handler's thread and take something to give up on. Close it.
  */
 int request_gone_fd(const struct request *request, struct error *err);
+/* Whether an answer's first bytes are sent without waiting: the client has read all before them. */
+bool request_takes(const struct request *request, size_t bytes);
 
 struct file_stretch {
 	int fd; /* borrowed until the next call */

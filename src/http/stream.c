@@ -1,11 +1,14 @@
 #include <errno.h>
 #include <poll.h>
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include "http/exchange.h"
 
 #define STREAM_BLOCK (16 << 10)
 #define FILE_BLOCK (128 << 10)
+#define TAKEN_AT_ONCE ((size_t)4 << 10) /* less than any socket has room for */
 
 static int64_t monotonic_ms(void)
 {
@@ -50,6 +53,14 @@ int request_gone_fd(const struct request *request, struct error *err)
 	    epoll_ctl(fd, EPOLL_CTL_ADD, request->http->stop_fd, &stop) < 0)
 		return error_errno(err, errno, "cannot watch the connection");
 	return steal_fd(&fd);
+}
+
+bool request_takes(const struct request *request, size_t bytes)
+{
+	int unread;
+
+	return bytes <= TAKEN_AT_ONCE && ioctl(request->connection->fd, SIOCOUTQ, &unread) == 0 &&
+	       unread == 0;
 }
 
 struct stream_state {

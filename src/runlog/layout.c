@@ -182,6 +182,13 @@ int log_data_remove(struct runlog_store *store, const char *name, int64_t from, 
 	return 0;
 }
 
+static int remove_files(struct runlog_store *store, const char *name, struct error *err)
+{
+	if (log_file_unlink(store, name, LOG_INDEX, 0, err) < 0)
+		return -1;
+	return log_data_remove(store, name, 0, err);
+}
+
 int runlog_remove(struct runlog_store *store, const char *name, struct error *err)
 {
 	if (log_name_check(name, err) < 0)
@@ -191,13 +198,28 @@ int runlog_remove(struct runlog_store *store, const char *name, struct error *er
 	int rc = topic_claim(topic, err);
 
 	if (rc == 0) {
-		rc = log_file_unlink(store, name, LOG_INDEX, 0, err) < 0
-			     ? -1
-			     : log_data_remove(store, name, 0, err);
+		if (!topic_release(topic, false))
+			rc = remove_files(store, name, err);
 		topic_unclaim(topic);
 	}
 	topic_put(topic);
 	return rc;
+}
+
+/* In memory or in a file. */
+static int index_open(struct runlog_store *store, const char *name, struct source *index)
+{
+	if (log_name_check(name, NULL) < 0)
+		return -1;
+
+	struct topic *topic = topic_get(store, name);
+	struct held *held = topic_held(topic);
+
+	topic_put(topic);
+	if (!held)
+		return source_open(store, name, LOG_INDEX, 0, index, NULL);
+	*index = source_of_held(held, LOG_INDEX);
+	return 0;
 }
 
 int64_t runlog_size(struct runlog_store *store, const char *name)
@@ -206,9 +228,9 @@ int64_t runlog_size(struct runlog_store *store, const char *name)
 	struct log_tail tail;
 	int64_t data_size;
 
-	if (source_open(store, name, LOG_INDEX, 0, &index, NULL) < 0)
+	if (index_open(store, name, &index) < 0)
 		return -1;
-	data_size = log_data_size(store, name, NULL);
+	data_size = index.held ? held_size(index.held, LOG_DATA) : log_data_size(store, name, NULL);
 	if (data_size < 0 || log_tail_find(&index, data_size, &tail, NULL) < 0)
 		return -1;
 	return tail.last.end;

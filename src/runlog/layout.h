@@ -20,6 +20,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include "runlog/runlog.h"
 
 #define RECORD_SIZE 32
@@ -65,7 +66,7 @@ int log_data_remove(struct runlog_store *store, const char *name, int64_t from, 
 
 /* One reader waiting for more; lives inside struct runlog_reader. */
 struct follower {
-	int event_fd;
+	int event_fd; /* -1: it does not wait yet */
 	struct follower *next, *prev;
 };
 
@@ -75,9 +76,10 @@ struct topic {
 	struct topic *next;
 	int refs; /* under the store's lock */
 	pthread_mutex_t lock;
-	bool claimed; /* by a writer, or by whoever removes the log */
-	bool live;    /* a writer is appending */
-	int64_t end;  /* bytes so far, kept or not; atomic, of the writer that has it */
+	bool claimed;      /* by a writer, or by whoever removes the log */
+	bool live;         /* a writer is appending */
+	struct held *held; /* its bytes, while they are in no file; holds a reference to this */
+	int64_t end;       /* bytes so far, kept or not; atomic, of the writer that has it */
 	struct follower *followers;
 	char name[];
 };
@@ -88,6 +90,8 @@ struct runlog_store {
 	int dirfd;
 	int64_t max_bytes;
 	int64_t segment_bytes;
+	_Atomic(int64_t) held_bytes; /* of all logs that are in memory */
+	atomic_bool closed;
 	struct topic *topics[64];
 };
 
@@ -98,5 +102,13 @@ void topic_unclaim(struct topic *topic);
 void topic_set_live(struct topic *topic, bool live); /* tells the followers */
 bool topic_is_live(struct topic *topic);
 void topic_follow(struct topic *topic, struct follower *follower);
+/* From now on it has an event. */
+int topic_watch(struct topic *topic, struct follower *follower, struct error *err);
 void topic_unfollow(struct topic *topic, struct follower *follower);
 void topic_wake(struct topic *topic);
+/* From here on until topic_release the log is in memory, and stays there when its writer closes. */
+void topic_hold(struct topic *topic, struct held *held);
+/* moved: its bytes are in files now; else it is gone. False when it was not in memory. */
+bool topic_release(struct topic *topic, bool moved);
+/* A reference of the caller's, or NULL: it is in files, if anywhere. */
+struct held *topic_held(struct topic *topic);

@@ -1,6 +1,8 @@
 #include "runlog/source.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "base/fd.h"
 
 /* Idle followers are many and keep little: records by the handful, data only while it flows. */
@@ -21,7 +23,8 @@ struct runlog_reader {
 	int64_t ahead_first;  /* numbers of the records in `ahead` */
 	int64_t ahead_count;
 	unsigned char ahead[RECORDS_AHEAD][RECORD_SIZE];
-	char *bytes; /* [data_start, data_start + data_len) of the log */
+	int memory_fd; /* stretches of what is in no file; -1: none were asked for */
+	char *bytes;   /* [data_start, data_start + data_len) of the log */
 	int64_t data_start, data_len, data_cap;
 };
 
@@ -63,31 +66,60 @@ static int seek(struct runlog_reader *r, int64_t since, struct error *err)
 	return 0;
 }
 
+static int open_files(struct runlog_reader *r, struct error *err)
+{
+	struct runlog_store *store = r->topic->store;
+	_cleanup_source_ struct source index = SOURCE_NONE, data = SOURCE_NONE;
+
+	if (source_open(store, r->topic->name, LOG_INDEX, 0, &index, err) < 0 ||
+	    source_open(store, r->topic->name, LOG_DATA, 0, &data, err) < 0)
+		return -1;
+	source_close(&r->index);
+	source_close(&r->data);
+	r->index = index;
+	r->data = data;
+	index = data = SOURCE_NONE;
+	return 0;
+}
+
+static int open_log(struct runlog_reader *r, struct error *err)
+{
+	struct held *held = topic_held(r->topic);
+
+	if (!held)
+		return open_files(r, err);
+	r->index = source_of_held(held_ref(held), LOG_INDEX);
+	r->data = source_of_held(held, LOG_DATA);
+	return 0;
+}
+
+/* Its files begin with the bytes that were in memory: whatever was counted of them still holds. */
+static int follow_to_files(struct runlog_reader *r, struct error *err)
+{
+	if (!r->index.held || !held_has_moved(r->index.held))
+		return 0;
+	return open_files(r, err);
+}
+
 int runlog_reader_open(struct runlog_store *store, const char *name, int64_t since,
 		       struct runlog_reader **out, struct error *err)
 {
-	_cleanup_source_ struct source index = SOURCE_NONE, data = SOURCE_NONE;
-	_cleanup_close_ int event_fd = -1;
-
 	*out = NULL;
 	if (since < 0)
 		return error_set(err, ERR_VALIDATION, "a log has no offset %lld", (long long)since);
-	if (source_open(store, name, LOG_INDEX, 0, &index, err) < 0 ||
-	    source_open(store, name, LOG_DATA, 0, &data, err) < 0)
-		return -1;
-	event_fd = latch_new(err);
-	if (event_fd < 0)
+	if (log_name_check(name, err) < 0)
 		return -1;
 
 	struct runlog_reader *r = xcalloc(1, sizeof(*r));
 
+	r->index = r->data = SOURCE_NONE;
+	r->memory_fd = -1;
 	r->topic = topic_get(store, name);
-	r->index = index;
-	r->data = data;
-	index = data = SOURCE_NONE;
-	r->follower.event_fd = steal_fd(&event_fd);
+	r->follower.event_fd = -1;
 	topic_follow(r->topic, &r->follower);
-	if (seek(r, since, err) < 0) {
+	/* Most logs are read when they are complete, and nobody waits for more. */
+	if ((topic_is_live(r->topic) && topic_watch(r->topic, &r->follower, err) < 0) ||
+	    open_log(r, err) < 0 || seek(r, since, err) < 0) {
 		runlog_reader_close(r);
 		return -1;
 	}
@@ -184,6 +216,8 @@ static int next_unread(struct runlog_reader *r, struct record *record, struct er
 {
 	int rc = 0;
 
+	if (follow_to_files(r, err) < 0)
+		return -1;
 	while (!r->truncated && (rc = next_record(r, record, err)) > 0) {
 		if (record->mark || record->end > r->position)
 			return 1;
@@ -289,7 +323,11 @@ static int stretch_file(struct runlog_reader *r, int64_t begin, int *fd, int64_t
 
 	if (open_segment(r, begin, err) < 0)
 		return -1;
-	*fd = r->data.fd;
+	if (r->data.held && r->memory_fd < 0)
+		r->memory_fd = memfd_create("berth-log", MFD_CLOEXEC);
+	if (r->data.held && r->memory_fd < 0)
+		return error_errno(err, errno, "make a file in memory");
+	*fd = r->data.held ? r->memory_fd : r->data.fd;
 	*start = begin / size * size;
 	*limit = MIN_OF(*limit, *start + size);
 	if (!r->data.pack)
@@ -299,6 +337,27 @@ static int stretch_file(struct runlog_reader *r, int64_t begin, int *fd, int64_t
 	*fd = frame.fd;
 	*start += frame.start;
 	*limit = MIN_OF(*limit, *start + frame.len);
+	return 0;
+}
+
+/* Bytes that are in no file get one that only this reader has. */
+static int put_into_file(struct runlog_reader *r, const struct runlog_stretch *stretch,
+			 struct error *err)
+{
+	char bytes[4096];
+
+	for (int64_t at = 0; at < stretch->len;) {
+		size_t want = (size_t)MIN_OF(stretch->len - at, (int64_t)sizeof(bytes));
+		ssize_t n = source_read(&r->data, bytes, want, stretch->offset + at, err);
+
+		if (n == 0)
+			return error_set(err, ERR_IO, "log %s is shorter than its index says",
+					 r->topic->name);
+		if (n < 0 ||
+		    fd_pwrite_all(r->memory_fd, bytes, (size_t)n, stretch->offset + at, err) < 0)
+			return error_wrap(err, "log %s", r->topic->name);
+		at += n;
+	}
 	return 0;
 }
 
@@ -326,6 +385,8 @@ int runlog_read_stretch(struct runlog_reader *r, int64_t max, struct runlog_stre
 		r->truncated = true;
 	*stretch = (struct runlog_stretch){ fd, begin < 0 ? -1 : begin - start,
 					    begin < 0 ? 0 : r->position - begin };
+	if (fd >= 0 && fd == r->memory_fd && put_into_file(r, stretch, err) < 0)
+		return -1;
 	return begin >= 0 || rc > 0;
 }
 
@@ -344,6 +405,9 @@ bool runlog_is_live(struct runlog_reader *r)
 
 int runlog_reader_event(struct runlog_reader *r)
 {
+	/* Something may have come before there was an event for it. */
+	if (r->follower.event_fd < 0 && topic_watch(r->topic, &r->follower, NULL) == 0)
+		latch_set(r->follower.event_fd);
 	return r->follower.event_fd;
 }
 
@@ -353,6 +417,7 @@ void runlog_reader_close(struct runlog_reader *r)
 		return;
 	topic_unfollow(r->topic, &r->follower);
 	close_fdp(&r->follower.event_fd);
+	close_fdp(&r->memory_fd);
 	topic_put(r->topic);
 	drop_data(r);
 	source_close(&r->data);

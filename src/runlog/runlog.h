@@ -41,12 +41,17 @@ void runlog_each_live(struct runlog_store *store, runlog_live_fn *fn, void *arg)
 int runlog_open(struct runlog_store *store, const char *name, struct runlog **log,
 		struct error *err);
 /*
- * The same, but a log that is new comes to exist only with its first byte, or with runlog_make:
- * most commands say nothing, and files that nobody will read cost more than the command. Until then
- * readers find no such log.
+ * The same, but a log that is new stays in memory while it is short, or until runlog_make: most
+ * commands say little, and files that are read once cost more than the command. Readers see no
+ * difference. One that is closed before stays until runlog_remove, an empty one is gone; all are
+ * with the process, so what only such a log has must not be acknowledged to anybody.
  */
 int runlog_open_later(struct runlog_store *store, const char *name, struct runlog **log,
 		      struct error *err);
+/* The same for a name that was made a moment ago: nothing is looked for. */
+int runlog_open_new(struct runlog_store *store, const char *name, struct runlog **log,
+		    struct error *err);
+/* On return it is in files, and goes on there. */
 int runlog_make(struct runlog *log, struct error *err);
 int runlog_append(struct runlog *log, enum runlog_stream stream, const void *data, size_t len,
 		  int64_t now_ms, struct error *err);
@@ -85,7 +90,9 @@ int runlog_read_stretch(struct runlog_reader *reader, int64_t max, struct runlog
 /* True while a writer has the log open or something is still unread, that is, while 0 from
  * runlog_read may become 1 later: a loop of "read; when 0 and not live, stop" misses nothing. */
 bool runlog_is_live(struct runlog_reader *reader);
-/* Becomes readable when there may be something new or the writer closed; clear it before reading.
+/*
+ * Becomes readable when there may be something new or the writer closed; clear it before reading.
+ * -1: there are no descriptors left, of a log that was not being written when it was opened.
  */
 int runlog_reader_event(struct runlog_reader *reader);
 void runlog_reader_close(struct runlog_reader *reader);

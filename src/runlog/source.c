@@ -10,6 +10,13 @@ void source_close(struct source *source)
 	close_fdp(&source->fd);
 	pack_close(source->pack);
 	source->pack = NULL;
+	held_unref(source->held);
+	source->held = NULL;
+}
+
+struct source source_of_held(struct held *held, enum log_file which)
+{
+	return (struct source){ .fd = -1, .held = held, .which = which };
 }
 
 char *log_path(const char *name, enum log_file which, int64_t segment, enum log_form form)
@@ -85,6 +92,8 @@ int64_t source_size(const struct source *source, struct error *err)
 
 	if (source->pack)
 		return pack_size(source->pack);
+	if (source->held)
+		return held_size(source->held, source->which);
 	if (fstat(source->fd, &st) < 0)
 		return error_errno(err, errno, "look at a log");
 	return st.st_size;
@@ -94,6 +103,8 @@ ssize_t source_read(struct source *source, void *buf, size_t len, int64_t offset
 {
 	size_t done = 0;
 
+	if (source->held)
+		return held_read(source->held, source->which, buf, len, offset);
 	while (done < len) {
 		int64_t at = offset + (int64_t)done;
 		char *to = (char *)buf + done;

@@ -9,14 +9,17 @@
  */
 #pragma once
 
+#include "runlog/held.h"
 #include "runlog/layout.h"
 #include "runlog/pack.h"
 
 struct source {
-	int fd;            /* plain; -1: it is packed, or nothing is open */
+	int fd;            /* plain; -1: it is one of the others, or nothing is open */
 	struct pack *pack; /* or NULL */
+	struct held *held; /* or NULL; a reference */
+	enum log_file which;
 };
-#define SOURCE_NONE ((struct source){ -1, NULL })
+#define SOURCE_NONE ((struct source){ .fd = -1 })
 void source_close(struct source *source);
 #define _cleanup_source_ _cleanup_(source_close)
 /* ERR_NOT_FOUND. The index has only segment 0. */
@@ -26,6 +29,8 @@ int64_t source_size(const struct source *source, struct error *err); /* -1 */
 /* As pread, but gives less only at the end. */
 ssize_t source_read(struct source *source, void *buf, size_t len, int64_t offset,
 		    struct error *err);
+/* What is in memory; takes the reference. */
+struct source source_of_held(struct held *held, enum log_file which);
 
 enum log_form { FORM_PLAIN, FORM_PACKED, FORM_HALF }; /* HALF: being packed or unpacked */
 /* The path below the store's directory; free it. */

@@ -1,4 +1,4 @@
-#include "runlog/layout.h"
+#include "runlog/held.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,10 +44,38 @@ static void store_put(struct runlog_store *store)
 	free(store);
 }
 
+/* One that nobody writes any more; a reference. */
+static struct topic *find_held(struct runlog_store *store)
+{
+	struct topic *found = NULL;
+
+	pthread_mutex_lock(&store->lock);
+	for (size_t i = 0; i < ARRAY_SIZE(store->topics) && !found; i++) {
+		for (struct topic *t = store->topics[i]; t && !found; t = t->next) {
+			pthread_mutex_lock(&t->lock);
+			if (t->held && !t->claimed)
+				found = t;
+			pthread_mutex_unlock(&t->lock);
+		}
+	}
+	if (found)
+		found->refs++;
+	pthread_mutex_unlock(&store->lock);
+	return found;
+}
+
 void runlog_store_close(struct runlog_store *store)
 {
-	if (store)
-		store_put(store);
+	struct topic *topic;
+
+	if (!store)
+		return;
+	atomic_store(&store->closed, true);
+	while ((topic = find_held(store))) {
+		topic_release(topic, false);
+		topic_put(topic);
+	}
+	store_put(store);
 }
 
 static struct topic **bucket_of(struct runlog_store *store, const char *name)
@@ -126,6 +154,40 @@ void topic_unclaim(struct topic *topic)
 	pthread_mutex_unlock(&topic->lock);
 }
 
+void topic_hold(struct topic *topic, struct held *held)
+{
+	pthread_mutex_lock(&topic->store->lock);
+	topic->refs++;
+	pthread_mutex_unlock(&topic->store->lock);
+	pthread_mutex_lock(&topic->lock);
+	topic->held = held;
+	pthread_mutex_unlock(&topic->lock);
+}
+
+bool topic_release(struct topic *topic, bool moved)
+{
+	pthread_mutex_lock(&topic->lock);
+
+	struct held *held = steal(topic->held);
+
+	pthread_mutex_unlock(&topic->lock);
+	if (!held)
+		return false;
+	held_leave(held, moved);
+	topic_put(topic);
+	return true;
+}
+
+struct held *topic_held(struct topic *topic)
+{
+	pthread_mutex_lock(&topic->lock);
+
+	struct held *held = topic->held ? held_ref(topic->held) : NULL;
+
+	pthread_mutex_unlock(&topic->lock);
+	return held;
+}
+
 void runlog_store_set_segment(struct runlog_store *store, int64_t bytes)
 {
 	store->segment_bytes = bytes;
@@ -147,7 +209,8 @@ void runlog_each_live(struct runlog_store *store, runlog_live_fn *fn, void *arg)
 static void wake_locked(struct topic *topic)
 {
 	for (struct follower *f = topic->followers; f; f = f->next)
-		latch_set(f->event_fd);
+		if (f->event_fd >= 0)
+			latch_set(f->event_fd);
 }
 
 void topic_wake(struct topic *topic)
@@ -184,6 +247,14 @@ void topic_follow(struct topic *topic, struct follower *f)
 		f->next->prev = f;
 	topic->followers = f;
 	pthread_mutex_unlock(&topic->lock);
+}
+
+int topic_watch(struct topic *topic, struct follower *f, struct error *err)
+{
+	pthread_mutex_lock(&topic->lock);
+	f->event_fd = latch_new(err);
+	pthread_mutex_unlock(&topic->lock);
+	return f->event_fd < 0 ? -1 : 0;
 }
 
 void topic_unfollow(struct topic *topic, struct follower *f)

@@ -21,6 +21,7 @@
 
 struct runlog {
 	struct topic *topic;
+	struct held *held; /* the topic's; NULL: it is in files */
 	int data_fd, index_fd;
 	pthread_mutex_t lock; /* one writer, yet several threads of it; held over its own writes */
 	int64_t segment;      /* of the data that data_fd is */
@@ -71,10 +72,33 @@ static int find_end(struct runlog *log, int64_t data_size, struct error *err)
 	return enter_segment(log, segment, err);
 }
 
+static int check_disk(struct runlog *log, struct error *err)
+{
+	if (log->kept < log->look_at)
+		return 0;
+
+	int64_t bytes = dir_free_bytes(log->topic->store->dirfd);
+
+	if (bytes >= 0 && bytes < DISK_RESERVE_BYTES)
+		return error_set(err, ERR_DISK_FULL, "log %s: less than %lld MiB of disk are left",
+				 log->topic->name, (long long)(DISK_RESERVE_BYTES >> 20));
+	log->look_at = log->kept + DISK_LOOK_BYTES;
+	return 0;
+}
+
+static void go_on_at(struct runlog *log, const struct log_tail *tail)
+{
+	log->records = tail->records;
+	log->kept = tail->kept;
+	log->total = tail->last;
+	log->truncated = tail->last.mark;
+	log->marked = tail->last.mark ? tail->last.end : 0;
+}
+
 static int recover(struct runlog *log, struct error *err)
 {
 	struct runlog_store *store = log->topic->store;
-	struct source index = { log->index_fd, NULL }, first = { log->data_fd, NULL };
+	struct source index = { .fd = log->index_fd }, first = { .fd = log->data_fd };
 	struct log_tail tail;
 	int64_t data_size = source_size(&first, err);
 
@@ -82,11 +106,7 @@ static int recover(struct runlog *log, struct error *err)
 		data_size = log_data_size(store, log->topic->name, err);
 	if (data_size < 0 || log_tail_find(&index, data_size, &tail, err) < 0)
 		return -1;
-	log->records = tail.records;
-	log->kept = tail.kept;
-	log->total = tail.last;
-	log->truncated = tail.last.mark;
-	log->marked = tail.last.mark ? tail.last.end : 0;
+	go_on_at(log, &tail);
 	/* Index first: were we to die in between, no record would point at data that is gone. */
 	if (ftruncate(log->index_fd, (off_t)(tail.records * RECORD_SIZE)) < 0)
 		return error_errno(err, errno, "cut the ragged end of a log");
@@ -108,11 +128,57 @@ static void log_free(struct runlog *log)
 	free(log);
 }
 
+/* All of one file. What an attempt that failed left of it is gone. */
+static int write_held(struct runlog *log, enum log_file which, int *fd, struct error *err)
+{
+	const struct buf *bytes = &log->held->part[which];
+	_cleanup_close_ int made = -1;
+
+	if (log_file_open(log->topic->store, log->topic->name, which, 0, O_RDWR | O_CREAT | O_TRUNC,
+			  &made, err) < 0 ||
+	    fd_pwrite_all(made, bytes->data, bytes->len, 0, err) < 0)
+		return error_wrap(err, "log %s", log->topic->name);
+	*fd = steal_fd(&made);
+	return 0;
+}
+
+/* From memory to files. Only the writer changes what is held, so it can be read without its lock.
+ */
+static int move_to_files(struct runlog *log, struct error *err)
+{
+	_cleanup_close_ int data_fd = -1;
+
+	if (log->kept > 0 && check_disk(log, err) < 0)
+		return -1;
+	if (write_held(log, LOG_DATA, &data_fd, err) < 0 ||
+	    write_held(log, LOG_INDEX, &log->index_fd, err) < 0)
+		return -1;
+	log->data_fd = steal_fd(&data_fd);
+	log->held = NULL;
+	topic_release(log->topic, true);
+	return 0;
+}
+
+/* A log that was closed while it was in memory goes on there. */
+static int recall(struct runlog *log, struct error *err)
+{
+	struct source index = { .fd = -1, .held = log->held, .which = LOG_INDEX };
+	struct log_tail tail;
+
+	if (log_tail_find(&index, held_size(log->held, LOG_DATA), &tail, err) < 0)
+		return -1;
+	go_on_at(log, &tail);
+	publish_end(log);
+	return 0;
+}
+
 static int make_files(struct runlog *log, struct error *err)
 {
 	struct runlog_store *store = log->topic->store;
 	const char *name = log->topic->name;
 
+	if (log->held)
+		return move_to_files(log, err);
 	/* Of a packed log the first segment always is, so it is unpacked last; nothing empty may be
 	 * made beside a packed file. */
 	if (log_file_exists(store, name, LOG_DATA, 0, FORM_PACKED) &&
@@ -125,15 +191,27 @@ static int make_files(struct runlog *log, struct error *err)
 	return recover(log, err);
 }
 
-/* Only what is there already, be it the data of a log that never got its index. */
+static int hold(struct runlog *log, struct error *err)
+{
+	(void)err;
+	if (log->held)
+		return 0;
+	log->held = held_new(log->topic->store);
+	topic_hold(log->topic, log->held);
+	return 0;
+}
+
+/* What is there already, be it the data of a log that never got its index; else in memory. */
 static int find_files(struct runlog *log, struct error *err)
 {
 	struct runlog_store *store = log->topic->store;
 	const char *name = log->topic->name;
 
+	if (log->held)
+		return 0;
 	if (!log_file_exists(store, name, LOG_DATA, 0, FORM_PLAIN) &&
 	    !log_file_exists(store, name, LOG_DATA, 0, FORM_PACKED))
-		return 0;
+		return hold(log, err);
 	return make_files(log, err);
 }
 
@@ -163,7 +241,9 @@ static int open_log(struct runlog_store *store, const char *name, open_files_fn 
 	log->topic = topic;
 	log->data_fd = log->index_fd = -1;
 	pthread_mutex_init(&log->lock, NULL);
-	if (open_files(log, err) < 0) {
+	/* A closed log that is in memory: whoever has claimed it is the only one to change that. */
+	log->held = topic->held;
+	if ((log->held && recall(log, err) < 0) || open_files(log, err) < 0) {
 		log_free(log);
 		return -1;
 	}
@@ -184,6 +264,12 @@ int runlog_open_later(struct runlog_store *store, const char *name, struct runlo
 	return open_log(store, name, find_files, out, err);
 }
 
+int runlog_open_new(struct runlog_store *store, const char *name, struct runlog **out,
+		    struct error *err)
+{
+	return open_log(store, name, hold, out, err);
+}
+
 int runlog_make(struct runlog *log, struct error *err)
 {
 	pthread_mutex_lock(&log->lock);
@@ -199,8 +285,10 @@ static int write_record(struct runlog *log, const struct record *record, struct 
 	unsigned char bytes[RECORD_SIZE];
 
 	record_encode(record, bytes);
-	if (fd_pwrite_all(log->index_fd, bytes, sizeof(bytes), (off_t)(log->records * RECORD_SIZE),
-			  err) < 0)
+	if (log->held)
+		held_append(log->held, LOG_INDEX, bytes, sizeof(bytes));
+	else if (fd_pwrite_all(log->index_fd, bytes, sizeof(bytes),
+			       (off_t)(log->records * RECORD_SIZE), err) < 0)
 		return error_wrap(err, "log %s", log->topic->name);
 	log->records++;
 	return 0;
@@ -233,25 +321,15 @@ static int64_t room_for(const struct runlog *log, int64_t len)
 	return MIN_OF(len, MAX_OF(max - log->kept, 0));
 }
 
-static int check_disk(struct runlog *log, struct error *err)
-{
-	if (log->kept < log->look_at)
-		return 0;
-
-	int64_t bytes = dir_free_bytes(log->data_fd);
-
-	if (bytes >= 0 && bytes < DISK_RESERVE_BYTES)
-		return error_set(err, ERR_DISK_FULL, "log %s: less than %lld MiB of disk are left",
-				 log->topic->name, (long long)(DISK_RESERVE_BYTES >> 20));
-	log->look_at = log->kept + DISK_LOOK_BYTES;
-	return 0;
-}
-
 /* What a failed write left behind `kept` is overwritten by the next one. */
 static int write_data(struct runlog *log, const char *data, int64_t len, struct error *err)
 {
 	int64_t size = log->topic->store->segment_bytes, at = log->kept;
 
+	if (log->held) {
+		held_append(log->held, LOG_DATA, data, (size_t)len);
+		return 0;
+	}
 	while (len) {
 		int64_t n = MIN_OF(len, size - at % size);
 
@@ -271,7 +349,7 @@ static int keep(struct runlog *log, enum runlog_stream stream, const void *data,
 {
 	struct record record = log->total;
 
-	if (check_disk(log, err) < 0)
+	if (!log->held && check_disk(log, err) < 0)
 		return -1;
 	add_to_total(&record, stream, len, now_ms);
 	if (write_data(log, data, len, err) < 0 || write_record(log, &record, err) < 0)
@@ -303,7 +381,8 @@ static int append_locked(struct runlog *log, enum runlog_stream stream, const vo
 {
 	int64_t fits = room_for(log, len);
 
-	if (!is_made(log) && make_files(log, err) < 0)
+	if (log->held && !held_take_room(log->held, fits + 2 * RECORD_SIZE) &&
+	    make_files(log, err) < 0)
 		return -1;
 	if (fits > 0 && keep(log, stream, data, fits, now_ms, err) < 0)
 		return -1;
@@ -379,6 +458,9 @@ void runlog_close(struct runlog *log)
 	/* Without this mark only the count of what was dropped is lost. */
 	if (log->truncated && log->total.end != log->marked)
 		write_record(log, &log->total, NULL);
+	/* An empty one is as good as none. */
+	if (log->held && (log->records == 0 || atomic_load(&topic->store->closed)))
+		topic_release(topic, false);
 	topic_set_live(topic, false);
 	log_free(log);
 }

@@ -1,5 +1,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
+#include "api/exec_view.h"
 #include "fixture.h"
 
 /* A lease of the box, and where to run commands in it. */
@@ -385,6 +386,122 @@ static void a_brief_silent_exec_leaves_no_file_and_is_known_all_the_same(void **
 	assert_int_equal(said.len, 0);
 }
 
+static void expect_output(struct api_test *t, const char *id, int since, const char *text)
+{
+	_cleanup_free_ char *path = xasprintf("/api/execs/%s/output?since=%d", id, since);
+	_cleanup_buf_ struct buf said = { 0 };
+
+	assert_int_equal(call_raw(t,
+				  &(struct call){ .method = "GET",
+						  .path = path,
+						  .accept = "application/octet-stream" },
+				  &said),
+			 200);
+	assert_string_equal(buf_str(&said), text);
+}
+
+static void what_a_brief_exec_said_can_be_read_again(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_json_ json_t *whole = run_whole(t, path, "{\"command\": [\"echo\", \"hello\"]}");
+	_cleanup_json_ json_t *lines =
+		run_stream(t, CALL("POST", path, "{\"command\": [\"echo\", \"hello\"]}"));
+	const char *streamed = json_str(json_array_get(lines, 0), "execId");
+
+	assert_string_equal(json_str(whole, "stdout"), "hello\n");
+	expect_output(t, json_str(whole, "execId"), 0, "hello\n");
+	expect_output(t, json_str(whole, "execId"), 2, "llo\n");
+	assert_string_equal(json_str(last_of(lines), "type"), "exit");
+	expect_output(t, streamed, 0, "hello\n");
+	expect_output(t, streamed, 6, "");
+}
+
+/* A command that says "first" at once and "last" when it may. */
+static char *two_words(struct api_test *t, char **go)
+{
+	*go = xasprintf("%s/go", t->dir);
+	return xasprintf("echo first; until [ -e %s ]; do sleep 0.01; done; echo last", *go);
+}
+
+static void say_go(const char *go)
+{
+	assert_int_equal(file_replace(AT_FDCWD, go, "", 0, 0600, NULL), 0);
+}
+
+static void first_words_come_when_there_is_only_a_record(void **state)
+{
+	struct api_test *t = *state;
+	char lease_id[ID_SIZE], id[ID_SIZE];
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+	_cleanup_free_ char *go = NULL, *command = two_words(t, &go);
+	_cleanup_free_ char *dir = xasprintf("%s/execs", t->data);
+	_cleanup_exec_view_ struct exec_view view = { 0 };
+	char *argv[] = { "sh", "-c", command, NULL };
+	struct live_exec *live;
+	struct runlog_chunk chunk;
+
+	take_id(acquire(t, t->box, "{}"), lease_id);
+	assert_int_equal(
+		lease_use(t->server->leases, lease_id, GENERATION_UNCHECKED, &lease, &place, NULL),
+		0);
+	id_new(id);
+
+	const struct exec_spec spec = {
+		.exec_id = id, .place_id = place.id, .generation = lease.generation, .argv = argv
+	};
+	const struct exec_order order = { .place = &place,
+					  .lease_id = lease.id,
+					  .spec = &spec,
+					  .unannounced = true,
+					  .first_words = true };
+
+	assert_int_equal(execs_start(t->server->execs, &order, &live, NULL), 0);
+	assert_int_equal(exec_view_new(t->server, id, live, &view, NULL), 0);
+	/* Under load its first words may come too late to be waited for. */
+	if (live_exec_is_held_up(live)) {
+		assert_int_equal(files_below(dir), 1);
+		assert_int_equal(exec_view_read(&view, 100, &chunk, NULL), 1);
+		assert_memory_equal(chunk.data, "first\n", 6);
+		assert_int_equal(live_exec_go_on(live, NULL), 0);
+		assert_false(live_exec_is_held_up(live));
+	}
+	assert_int_equal(files_below(dir), 3);
+	say_go(go);
+	WAIT_FOR(active(t) == 0);
+	expect_output(t, id, 0, "first\nlast\n");
+}
+
+/* As a server leaves it that died between an exec's first words and the files for them. */
+static void an_exec_without_files_is_taken_up_with_all_it_said(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *go = NULL, *command = two_words(t, &go);
+	_cleanup_free_ char *body = xasprintf("{\"command\": [\"sh\", \"-c\", \"%s\"]}", command);
+	_cleanup_free_ char *clear = xasprintf("find %s/execs/scratch -type f -delete", t->data);
+	_cleanup_free_ char *find = xasprintf("ls %s/execs/recent", t->data);
+	char id[ID_SIZE] = "";
+	int fd = open_stream(t, path, body, NULL);
+
+	WAIT_FOR(active(t) == 1);
+	server_end(t);
+	close(fd);
+	assert_int_equal(system(clear), 0);
+
+	FILE *pipe = popen(find, "r");
+
+	assert_int_equal(fscanf(pipe, "%36s", id), 1);
+	pclose(pipe);
+	server_begin(t, true);
+	say_go(go);
+	WAIT_FOR(active(t) == 0);
+	expect_output(t, id, 0, "first\nlast\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -400,6 +517,9 @@ int main(void)
 		api_unit_test(the_end_that_a_dead_server_did_not_write_down_is_told_by_the_relay),
 		api_unit_test(an_exec_that_could_not_start_leaves_nothing_behind),
 		api_unit_test(a_brief_silent_exec_leaves_no_file_and_is_known_all_the_same),
+		api_unit_test(what_a_brief_exec_said_can_be_read_again),
+		api_unit_test(first_words_come_when_there_is_only_a_record),
+		api_unit_test(an_exec_without_files_is_taken_up_with_all_it_said),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,79 @@ static void hostile_text_is_refused_with_its_place(void **state)
 	assert_refused("[1,\n 2,\n  oops]", 15, "line 3");
 }
 
+/* Reads it as json_parse would if all of it were left to jansson. */
+static json_t *by_jansson(const char *text, size_t len)
+{
+	return json_loadb(text, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+}
+
+static void expect_same(const char *text, size_t len)
+{
+	_cleanup_json_ json_t *ours = json_parse(text, len, NULL), *theirs = by_jansson(text, len);
+
+	if ((ours && theirs && !json_equal(ours, theirs)) || !ours != !theirs)
+		fail_msg("read differently: %.*s", (int)len, text);
+}
+
+/* Every text that comes of a good one by one changed, missing or doubled byte. */
+static void plain_text_is_read_as_jansson_reads_it(void **state)
+{
+	static const char *const good[] = {
+		"{\"a\": [1, -20, 0, true, false, null], \"b\": {\"c\": \"\", \"d\": {}}, \"e\": "
+		"[]}",
+		" [ \"grüße\" , \"a\\nb\" , \"\\u00e9\" , 1.5 , 1e3 , -0 , \"\x7f\" ] ",
+		"[123456789012345678,1234567890123456789,9223372036854775807,9223372036854775808]",
+		"{\"long enough for a word\":\"and so is this, with a \\\"quote\\\" in it\"}",
+	};
+	static const char bytes[] = "{}[]\",:\\ \n\t0129-.eEtnax\x01\x1f\x7f\x80\xc3\xff";
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		size_t len = strlen(good[i]);
+
+		expect_same(good[i], len);
+		for (size_t at = 0; at < len; at++) {
+			_cleanup_free_ char *text = xstrndup(good[i], len);
+			_cleanup_buf_ struct buf doubled = { 0 };
+
+			expect_same(text, at);
+			for (size_t b = 0; b < sizeof(bytes); b++) {
+				text[at] = bytes[b];
+				expect_same(text, len);
+			}
+			buf_append(&doubled, good[i], at + 1);
+			buf_puts(&doubled, good[i] + at);
+			expect_same(doubled.data, doubled.len);
+			memmove(text + at, good[i] + at + 1, len - at);
+			expect_same(text, len - 1);
+		}
+	}
+}
+
+static void strings_of_every_length_come_back(void **state)
+{
+	static const char special[] = "\"\\\n\x01";
+	char text[64];
+
+	(void)state;
+	for (size_t len = 0; len < 40; len++) {
+		for (size_t at = 0; at <= len; at++) {
+			for (size_t c = 0; c < sizeof(special) - 1; c++) {
+				memset(text, 'x', len);
+				text[len] = '\0';
+				if (at < len)
+					text[at] = special[c];
+
+				_cleanup_json_ json_t *value = json_string(text);
+				_cleanup_free_ char *written = json_text(value);
+				_cleanup_json_ json_t *again = parse(written);
+
+				assert_string_equal(json_string_value(again), text);
+			}
+		}
+	}
+}
+
 static void the_message_never_repeats_the_text(void **state)
 {
 	(void)state;
@@ -250,6 +323,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_value_may_be_the_root),
 		cmocka_unit_test(hostile_text_is_refused_with_its_place),
+		cmocka_unit_test(plain_text_is_read_as_jansson_reads_it),
+		cmocka_unit_test(strings_of_every_length_come_back),
 		cmocka_unit_test(the_message_never_repeats_the_text),
 		cmocka_unit_test(nesting_ends_at_the_limit),
 		cmocka_unit_test(brackets_in_strings_do_not_count),

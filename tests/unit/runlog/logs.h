@@ -9,7 +9,9 @@
 #define NAME "0f8fad5b-d9cb-469f-a165-70867728950e"
 #define DATA_FILE "0f/" NAME ".data"
 #define INDEX_FILE "0f/" NAME ".index"
+#ifndef RECORD_SIZE
 #define RECORD_SIZE 32
+#endif
 
 static inline struct runlog_store *store_at(void **state, int64_t max_bytes)
 {

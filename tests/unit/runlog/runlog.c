@@ -171,27 +171,27 @@ static void a_log_that_is_not_there_is_not_found(void **state)
 	runlog_store_close(store);
 }
 
-static void a_log_for_later_comes_with_its_first_byte(void **state)
+static void a_log_for_later_goes_on_with_what_is_there(void **state)
 {
 	struct runlog_store *store = store_at(state, 0);
-	struct runlog *log;
+	struct runlog *log = log_in(store);
 
-	assert_int_equal(runlog_open_later(store, NAME, &log, NULL), 0);
-	assert_int_equal(runlog_size(store, NAME), -1);
-	assert_int_equal(runlog_sync(log, NULL), 0);
 	append(log, RUNLOG_STDOUT, "first");
-	expect_text(store, 0, "first");
 	runlog_close(log);
-
-	/* One that is there is gone on with; one that was only made is empty. */
 	assert_int_equal(runlog_open_later(store, NAME, &log, NULL), 0);
 	assert_int_equal(runlog_end(log), 5);
+	append(log, RUNLOG_STDOUT, "second");
+	assert_int_equal(file_size(state, DATA_FILE), 11);
 	runlog_close(log);
 	assert_int_equal(runlog_remove(store, NAME, NULL), 0);
+
+	/* One that was only made is empty. */
 	assert_int_equal(runlog_open_later(store, NAME, &log, NULL), 0);
+	assert_int_equal(runlog_sync(log, NULL), 0);
 	assert_int_equal(runlog_make(log, NULL), 0);
-	assert_int_equal(runlog_size(store, NAME), 0);
+	assert_int_equal(file_size(state, INDEX_FILE), 0);
 	runlog_close(log);
+	assert_int_equal(runlog_size(store, NAME), 0);
 	runlog_store_close(store);
 }
 
@@ -501,7 +501,7 @@ int main(void)
 		with_tempdir(a_log_goes_on_where_it_was_closed),
 		with_tempdir(a_second_writer_and_removal_of_a_written_log_are_refused),
 		with_tempdir(a_log_that_is_not_there_is_not_found),
-		with_tempdir(a_log_for_later_comes_with_its_first_byte),
+		with_tempdir(a_log_for_later_goes_on_with_what_is_there),
 		with_tempdir(names_that_lead_elsewhere_are_refused),
 		with_tempdir(short_names_are_names_too),
 		with_tempdir(output_past_the_bound_is_counted_and_marked_once),
