@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,6 +61,15 @@ static double bwrap(struct bench *b, void *arg)
 	return bench_now() - begin;
 }
 
+/* Whether all of an answer is there, which came in chunks or with its length. */
+static bool is_whole(const char *answer, const char *body)
+{
+	const char *length = strcasestr(answer, "\r\nContent-Length:");
+
+	return length && length < body ? strlen(body) >= strtoul(length + 17, NULL, 10)
+				       : strstr(body - 2, "\r\n0\r\n") != NULL;
+}
+
 /* From the request for a lease to the first byte that the command prints, which is an 'x'. */
 static double first_byte(struct state *s)
 {
@@ -84,7 +94,7 @@ static double first_byte(struct state *s)
 		start = strstr(answer, "\r\n\r\n");
 		if (seconds == 0 && start && strchr(start, 'x'))
 			seconds = bench_now() - begin;
-	} while (seconds == 0 || !strstr(start, "\r\n0\r\n"));
+	} while (seconds == 0 || !is_whole(answer, start + 4));
 	client_release(&s->client, lease);
 	return seconds;
 }
