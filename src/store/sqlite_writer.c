@@ -29,7 +29,7 @@
  */
 #define WAL_GROWTH 256
 #define WAL_LOW 64
-#define QUIET_NS 30000000
+#define QUIET_NS 100000000
 
 static const struct sql BEGIN = { "BEGIN", "BEGIN IMMEDIATE" };
 static const struct sql COMMIT = { "COMMIT", "COMMIT" };

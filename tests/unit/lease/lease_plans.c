@@ -10,14 +10,10 @@
 #include "base/text.h"
 
 /* Statements that may: asked rarely, or of tables that hold only what is open. */
-static const char *const MAY_SCAN[] = { "PRUNE_LEASES",
-					"PRUNE_PLACES",
-					"OPEN_INTENTS",
-					"COUNT_INTENTS",
-					"AUDIT_INTENTS",
-					"FIRST_COMPANY",
-					"CAPACITY_INTENTS",
-					"CAPACITY_COMPANY_INTENTS" };
+static const char *const MAY_SCAN[] = { "PRUNE_LEASES",     "PRUNE_PLACES",
+					"OPEN_INTENTS",     "COUNT_INTENTS",
+					"AUDIT_INTENTS",    "FIRST_COMPANY",
+					"CAPACITY_INTENTS", "CAPACITY_COMPANY_INTENTS" };
 static const char *const OURS[] = {
 	"LEASE_",         "PLACE_",     "INTENT_",       "CAPACITY_",
 	"NODE_LAST_BEAT", "LEASES_OF",  "CLEANUP_CLAIM", "CLEANUP_DUE",
