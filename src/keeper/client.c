@@ -242,14 +242,16 @@ static void serve_status(struct client *c, const struct wire_message *m)
 static void serve_shutdown(struct client *c, const struct wire_message *m)
 {
 	place_tidy_all(c->keeper);
-	pool_drain(c->keeper);
-	if (c->keeper->places) {
-		wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0, "there are places");
-		return;
+	for (const struct place *p = c->keeper->places; p; p = p->next) {
+		if (!p->pooled) {
+			wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0,
+					  "there are places");
+			return;
+		}
 	}
 	client_done(c, m->stream);
 	client_flush(c);
-	c->keeper->loop.stop = true;
+	pool_stop(c->keeper);
 }
 
 static void serve_ping(struct client *c, const struct wire_message *m)

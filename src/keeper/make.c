@@ -379,9 +379,16 @@ static int make_of_prepared(struct place *place, const struct wire_place_make *m
 	if (FAULT_HERE("keeper.pool.configured", err) < 0)
 		return -1;
 	/* With all of its config in hand the relay needs no keeper: the next one may adopt it. */
-	if (dir_open(place->keeper->places_fd, place->id, &place_fd, err) < 0)
+	if (dir_open(place->keeper->places_fd, place->id, &place_fd, err) < 0 ||
+	    recipe_write(place, place_fd, err) < 0)
 		return -1;
-	return recipe_write(place, place_fd, err);
+	/* Its walls stand and its socket is there: who connects is heard when it has read. */
+	if (place->warm) {
+		hear_no_more(place);
+		place->phase = PLACE_IS_ALIVE;
+		pool_refill(place->shape);
+	}
+	return 0;
 }
 
 static int make_new(struct place *place, const struct wire_place_make *m,
