@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -115,11 +116,45 @@ ON_BORROWED_STACK static void prefer_oom(const char *path)
 	close(fd);
 }
 
+/* Returns only with the errno of a failure. */
+ON_BORROWED_STACK static int child_exec(const struct launch *l)
+{
+	const char *name = l->argv[0], *dir = strchr(name, '/') ? "" : l->path;
+	size_t name_size = strlen(name) + 1, len;
+	char path[PATH_MAX];
+	int saved = ENOENT;
+
+	/* As it stands: it has a slash, or there is nothing to search. */
+	if (dir[strspn(dir, ":")] == 0) {
+		execve(name, l->argv, l->envp);
+		return errno == ENOTDIR ? ENOENT : errno;
+	}
+	for (; *dir; dir += len + (dir[len] == ':')) {
+		len = strcspn(dir, ":");
+		/* An empty entry would mean the working directory: never, it is the payload's to
+		 * write. */
+		if (len == 0)
+			continue;
+		if (len + 1 + name_size > sizeof(path))
+			return ENAMETOOLONG;
+		memcpy(path, dir, len);
+		path[len] = '/';
+		memcpy(path + len + 1, name, name_size);
+		execve(path, l->argv, l->envp);
+		/* Like a shell: what exists but may not be run is remembered, the search goes on.
+		 */
+		if (errno != ENOENT && errno != ENOTDIR)
+			saved = errno;
+		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+			break;
+	}
+	return saved;
+}
+
 ON_BORROWED_STACK static int child_run(void *arg)
 {
 	static const uint64_t no_signals;
 	struct launch *l = arg;
-	int saved = ENOENT;
 
 	if (child_enter(l) < 0)
 		return child_fail(l, STEP_ENTER);
@@ -141,16 +176,7 @@ ON_BORROWED_STACK static int child_run(void *arg)
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, sizeof(no_signals));
 	if (child_filter(l) < 0)
 		return child_fail(l, STEP_FILTER);
-	for (char *const *path = l->candidates; *path; path++) {
-		execve(*path, l->argv, l->envp);
-		/* Like a shell: what exists but may not be run is remembered, the search goes on.
-		 */
-		if (errno != ENOENT && errno != ENOTDIR)
-			saved = errno;
-		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
-			break;
-	}
-	errno = saved;
+	errno = child_exec(l);
 	return child_fail(l, STEP_EXEC);
 }
 
@@ -290,27 +316,4 @@ int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid)
 	}
 	*pid = (pid_t)result;
 	return 0;
-}
-
-char **launch_candidates(const char *name, const char *path)
-{
-	char **list = NULL;
-
-	if (strchr(name, '/') || name[0] == 0) {
-		strv_push(&list, xstrdup(name));
-		return list;
-	}
-	for (const char *p = path; *p;) {
-		size_t len = strcspn(p, ":");
-
-		/* An empty entry would mean the working directory: never, it is the payload's to
-		 * write. */
-		if (len > 0)
-			strv_push(&list, xasprintf("%.*s/%s", (int)len, p, name));
-		p += len;
-		p += *p == ':';
-	}
-	if (!list)
-		strv_push(&list, xstrdup(name));
-	return list;
 }

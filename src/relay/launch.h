@@ -42,8 +42,8 @@ void launch_oom_open(struct launch_oom *oom);
 struct launch {
 	char *const *argv;
 	char *const *envp;
-	char *const *candidates; /* paths to try in turn, as a search in PATH does */
-	int root_fd;             /* base of a relative cwd */
+	const char *path; /* where argv[0] is looked for, unless it has a slash */
+	int root_fd;      /* base of a relative cwd */
 	const char *cwd;
 	int stdin_fd, stdout_fd, stderr_fd; /* all above 2 */
 	bool terminal;           /* stdin_fd is a PTY's end: becomes the controlling terminal */
@@ -72,6 +72,3 @@ int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid);
 
 /* True where launch can put a child into a cgroup. */
 bool launch_knows_cgroups(void);
-
-/* NULL-terminated, owned by the caller: the name itself, or the name in every directory of PATH. */
-char **launch_candidates(const char *name, const char *path);

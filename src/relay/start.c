@@ -26,7 +26,6 @@ struct start {
 	size_t env_count;
 	const char *path;
 	char *cwd;
-	char **candidates;
 	uint32_t open_files; /* the place's own limit; 0: none */
 	struct launch_limit limits[LIMITS_MAX];
 	size_t limit_count;
@@ -56,7 +55,6 @@ static void start_clear(struct start *s)
 	strv_free(s->owned);
 	free(s->env);
 	free(s->cwd);
-	strv_free(s->candidates);
 	for (size_t i = 0; i < 3; i++)
 		if (s->child_fd[i] >= 0)
 			close(s->child_fd[i]);
@@ -250,7 +248,7 @@ static int run(struct start *s, struct exec *exec, const struct wire_exec_start 
 	struct launch l = {
 		.argv = (char *const *)(uintptr_t)m->argv.v,
 		.envp = (char *const *)(uintptr_t)s->env,
-		.candidates = s->candidates,
+		.path = s->path,
 		.root_fd = RELAY_FD_ROOT,
 		.cwd = s->cwd,
 		.terminal = exec->pty,
@@ -288,7 +286,6 @@ int start_run(struct exec *exec, const struct wire_exec_start *m, struct start_f
 		return -1;
 	s.cwd = m->cwd ? path_join(relay->config.cwd, m->cwd) : xstrdup(relay->config.cwd);
 	s.path = env_value(&s, "PATH");
-	s.candidates = launch_candidates(m->argv.v[0], s.path);
 	if (exec->pty ? open_terminal(&s, exec, m, f) < 0 : open_pipes(&s, exec, m, f) < 0)
 		return -1;
 	exec->stdin_credit = WIRE_STDIN_CREDIT;

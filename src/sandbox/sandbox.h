@@ -9,7 +9,8 @@
  *
  * In the order of their use: spec.c what is wanted, checked; ids.c uid ranges; etc.c a synthesised
  * /etc; limits.c cgroups; namespaces.c the clone and the identity; mounts.c the file tree, with
- * root_user.c for an unpacked root; caps.c, landlock.c and filter.c what the first process gives up.
+ * root_user.c for an unpacked root; caps.c, landlock.c and filter.c what the first process gives
+ * up.
  */
 #pragma once
 
@@ -59,7 +60,7 @@ struct sandbox_spec {
 	struct sandbox_mount mounts[SANDBOX_MOUNTS_MAX];
 	size_t mount_count;
 	char user[33];
-	uid_t uid; /* of the payload, inside */
+	uid_t uid;                      /* of the payload, inside */
 	struct wire_bytes seccomp_base; /* for everything inside; may be empty, then */
 	struct wire_bytes seccomp_exec; /* this is all of the filter. For every exec */
 	uint64_t require;

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -186,6 +187,49 @@ static void a_missing_command_a_file_without_x_and_a_missing_directory_are_told_
 	/* Nothing of the failures stays. */
 	peer_ask(&f->peer, WIRE_EXEC_LIST, &(struct wire_exec_list){});
 	assert_int_equal(peer_next(&f->peer), WIRE_DONE);
+}
+
+/* 0 or the code of the refusal; what it says goes to `said`. */
+static uint32_t run_tool(struct fixture *f, const char *path, char said[16])
+{
+	const char *argv[] = { "tool", NULL }, *env[] = { path };
+	struct wire_exec_start start = { .argv = { argv, 1 }, .env = { env, 1 }, .credit = 1000 };
+	uint32_t error;
+	struct outcome o;
+
+	exec_id_new(start.exec_id);
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait(&o, &f->peer);
+	snprintf(said, 16, "%s", buf_str(&o.out));
+	error = o.error;
+	outcome_free(&o);
+	return error;
+}
+
+static void a_command_is_looked_for_as_a_shell_does(void **state)
+{
+	struct fixture *f = *state;
+	char path[PATH_MAX + 100], here[200], said[16];
+	struct outcome o;
+
+	/* One that may not be run, one that may, and one where nobody looks. */
+	outcome_run(
+		&o, &f->peer,
+		"mkdir a b; for d in a b .; do printf '#!/bin/sh\\necho %s\\n' $d >$d/tool; done;"
+		" chmod 755 b/tool ./tool; printf %s \"$PWD\"");
+	snprintf(here, sizeof(here), "%s", buf_str(&o.out));
+	outcome_free(&o);
+	snprintf(path, sizeof(path), "PATH=::%s/none:%s/a/tool:%s/a::%s/b:/bin", here, here, here,
+		 here);
+	assert_int_equal(run_tool(f, path, said), 0);
+	assert_string_equal(said, "b\n");
+	snprintf(path, sizeof(path), "PATH=%s/a:%s/none:", here, here);
+	assert_int_equal(run_tool(f, path, said), WERR_COMMAND_DENIED);
+	snprintf(path, sizeof(path), "PATH=:%s/none:", here);
+	assert_int_equal(run_tool(f, path, said), WERR_COMMAND_NOT_FOUND);
+	memset(path + 5, 'x', PATH_MAX);
+	path[PATH_MAX + 5] = 0;
+	assert_int_equal(run_tool(f, path, said), WERR_COMMAND_DENIED);
 }
 
 static void the_same_id_starts_only_once(void **state)
@@ -873,6 +917,7 @@ int main(void)
 		T(binary_output_of_both_channels_is_exact),
 		T(merged_output_is_one_channel_in_order),
 		T(a_missing_command_a_file_without_x_and_a_missing_directory_are_told_apart),
+		T(a_command_is_looked_for_as_a_shell_does),
 		T(the_same_id_starts_only_once),
 		T(a_deadline_ends_the_whole_tree_and_only_that_tree),
 		T(cancelling_ends_daemons_that_forked_twice),

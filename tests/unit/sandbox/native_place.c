@@ -530,6 +530,54 @@ static void prepared_places_have_the_whole_filter(void **state)
 	has(text, "hard link 'hard' => 'file': Invalid cross-device link");
 }
 
+static bool has_open(pid_t pid, const char *ending)
+{
+	char path[64], target[400];
+	struct dirent *entry;
+	bool found = false;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
+	while (dir && !found && (entry = readdir(dir))) {
+		ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
+
+		target[n > 0 ? n : 0] = 0;
+		found = n >= (ssize_t)strlen(ending) &&
+			!strcmp(target + n - strlen(ending), ending);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* Who takes it does not wait for what could be done before. */
+static void a_prepared_place_is_ready_for_its_first_exec(void **state)
+{
+	struct fixture *f = *state;
+	int64_t until = test_now_ms() + CLIENT_WAIT_MS;
+	pid_t pids[POOL];
+	char path[400];
+
+	f->pool = POOL;
+	have_place(f, "one", &plain);
+	assert_false(has_open(f->relay, "/e1"));
+	await_pool(f, POOL, pids);
+	/* Only cgroups are made for execs; an ordinary user has none to make them in. */
+	if (!f->cgroup[0])
+		return;
+	while (!has_open(pids[0], "/e1") || !has_open(pids[1], "/e1")) {
+		assert_true(test_now_ms() < until);
+		poll(NULL, 0, 5);
+	}
+	have_place(f, "two", &plain);
+	assert_true(f->relay == pids[0] || f->relay == pids[1]);
+	has(run_in(f, "two", "cat /proc/self/cgroup", NULL), "/e1\n");
+	snprintf(path, sizeof(path), "%s/e2", f->cgroup);
+	assert_int_equal(access(path, F_OK), -1);
+	await_pool(f, POOL, pids);
+}
+
 static void a_keeper_that_stops_leaves_nothing_prepared(void **state)
 {
 	struct fixture *f = *state;
@@ -662,6 +710,7 @@ int main(void)
 		TEST(half_a_filter_is_refused),
 		TEST(prepared_places_are_taken_and_replaced),
 		TEST(prepared_places_have_the_whole_filter),
+		TEST(a_prepared_place_is_ready_for_its_first_exec),
 		TEST(a_keeper_that_stops_leaves_nothing_prepared),
 		TEST(a_keeper_killed_while_taking_leaves_nothing_prepared),
 		TEST(a_network_is_used_again_only_if_nobody_used_it),
