@@ -8,7 +8,7 @@
 
 #define FILL_CHUNK (64u << 10)
 /* A buffer above this is given back when it is empty: idle relays are many. */
-#define KEEP_CAPACITY 4096
+#define KEEP_CAPACITY 8192
 /* Of a connection in bulk: giving memory back and having it cleared again costs as much as copying.
  */
 #define BULK_CHUNK (256u << 10)
