@@ -333,15 +333,21 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 	return 1;
 }
 
+/* An id that came with a key may have been used before. */
+static int open_log(struct live_exec *live, bool kept, struct error *err)
+{
+	if (kept)
+		return runlog_open_later(live->shelf->logs, live->id, &live->log, err);
+	return runlog_open_new(live->shelf->logs, live->id, &live->log, err);
+}
+
 static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
 {
 	struct exec_spec spec = *order->spec;
 	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
 	int r;
 
-	/* An id that came with a key may have been used before. */
-	if ((order->kept ? runlog_open_later : runlog_open_new)(live->shelf->logs, live->id,
-								&live->log, err) < 0)
+	if (open_log(live, order->kept, err) < 0)
 		return -1;
 	if (!brief && announce(live, err) < 0)
 		return -1;

@@ -8,7 +8,7 @@
  * An exec with an Idempotency-Key is `kept`: its record is durable and stays with its output for as
  * long as the key does. The others are recent history: the last RECENT_EXECS of them, for an hour,
  * within RECENT_BYTES of output. Most commands end as soon as they have begun: those are waited for
- * by whoever asked, and their record is in memory only.
+ * by whoever asked, and their record is in memory only, as is what they said while it is short.
  */
 #pragma once
 

@@ -13,7 +13,7 @@
  * LANG, TERM=dumb, USER, LOGNAME, SHELL, TMPDIR when absent); the server's own is never inherited.
  *
  * Threads: every call may block and is safe from any thread. Output of an exec is appended to its
- * log by the thread in exec_wait, which acknowledges to the relay what the log has taken; frames
+ * log by the thread in exec_wait, which acknowledges to the relay what the log has in files; frames
  * wait for it in a queue bounded by the credit it gives.
  */
 #pragma once
