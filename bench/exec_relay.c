@@ -31,11 +31,10 @@ static void exec_true(struct state *s)
 	struct exec *exec;
 
 	id_new(id);
-	if (runlog_open_later(s->logs, id, &spec.log, &err) < 0 ||
+	if (runlog_open_new(s->logs, id, &spec.log, &err) < 0 ||
 	    exec_start(s->executor, &spec, &exec, &err) < 0 || exec_wait(exec, &result, &err) < 0)
 		bench_fail("exec: %s", err.message);
 	runlog_close(spec.log);
-	runlog_remove(s->logs, id, NULL);
 	if (result.exit_code != 0)
 		bench_fail("true exited with %d", result.exit_code);
 }
