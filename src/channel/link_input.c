@@ -289,8 +289,6 @@ bool link_ready(struct link *l, uint32_t events, uint8_t *scratch, size_t size)
 
 /* Leading: a thread that waits reads what it waits for by itself */
 
-#define LEADER_SCRATCH ((size_t)64 << 10)
-
 static int poll_timeout(int64_t deadline)
 {
 	int64_t left;
@@ -301,15 +299,15 @@ static int poll_timeout(int64_t deadline)
 	return (int)MIN_OF(MAX_OF(left, (int64_t)0), (int64_t)INT_MAX);
 }
 
-static void read_once(struct link *l, int latch, int timeout, uint8_t *scratch)
+static void read_once(struct link *l, const struct seat *seat, int timeout)
 {
 	struct pollfd fds[] = {
 		{ .fd = l->fd, .events = POLLIN },
-		{ .fd = latch, .events = POLLIN },
+		{ .fd = seat->latch, .events = POLLIN },
 	};
 
 	if (poll(fds, ARRAY_SIZE(fds), timeout) > 0 && fds[0].revents)
-		receive(l, scratch, LEADER_SCRATCH);
+		receive(l, seat->scratch, SEAT_SCRATCH);
 }
 
 static void leave_locked(struct link *l)
@@ -327,38 +325,37 @@ static void leave_locked(struct link *l)
 	link_want_locked(l);
 }
 
-static bool lead_locked(struct link *l, struct stream *s, int latch, int64_t deadline)
+static bool lead_locked(struct link *l, struct stream *s, const struct seat *seat, int64_t deadline)
 {
-	uint8_t *scratch = xmalloc(LEADER_SCRATCH);
 	int timeout = 0;
 
 	l->leader = s;
-	l->leader_latch = latch;
+	l->leader_latch = seat->latch;
+	l->leader_called = false;
 	link_want_locked(l);
 	while (!s->head && !s->poked && !s->closed && !l->broken && !l->paused &&
 	       (timeout = poll_timeout(deadline)) != 0) {
 		pthread_mutex_unlock(&l->lock);
-		read_once(l, latch, timeout, scratch);
+		read_once(l, seat, timeout);
 		pthread_mutex_lock(&l->lock);
 	}
 	leave_locked(l);
-	free(scratch);
+	if (l->leader_called)
+		latch_clear(seat->latch);
 	return timeout != 0;
 }
 
 bool link_wait_locked(struct link *l, struct stream *s, int64_t deadline)
 {
+	struct seat seat;
 	bool in_time;
-	int latch;
 
 	/* Where several wait, the loop serves them all with fewer turns. */
-	if (!l->leader && !l->loop_reads && !l->paused && l->waiting == 0 && !l->retired) {
-		latch = channel_loop_latch_get(l->loop);
-		if (latch >= 0) {
-			in_time = lead_locked(l, s, latch, deadline);
-			channel_loop_latch_put(l->loop, latch);
-			return in_time;
-		}
+	if (!l->leader && !l->loop_reads && !l->paused && l->waiting == 0 && !l->retired &&
+	    channel_loop_seat_get(l->loop, &seat)) {
+		in_time = lead_locked(l, s, &seat, deadline);
+		channel_loop_seat_put(l->loop, &seat);
+		return in_time;
 	}
 	l->waiting++;
 	in_time = channel_cond_wait(&s->changed, &l->lock, deadline);

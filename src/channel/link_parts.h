@@ -60,6 +60,7 @@ struct link {
 	bool loop_reads;       /* the loop is in the middle of it */
 	struct stream *leader; /* the stream whose waiter reads; NULL: the loop does */
 	int leader_latch;      /* wakes that waiter */
+	bool leader_called;    /* it was set */
 	unsigned waiting;      /* threads that wait without reading */
 	bool unwatched;        /* taken out of epoll while the leader sees to its end */
 	bool broken;           /* no more traffic */

@@ -15,7 +15,7 @@
 #define SCRATCH_SIZE ((size_t)256 << 10)
 /* Deadlines of links that lie close together are met together: fewer wake-ups. */
 #define TICK_MS 250
-#define LATCHES_KEPT 16
+#define SEATS_KEPT 8
 
 struct channel_loop {
 	pthread_t thread;
@@ -25,8 +25,10 @@ struct channel_loop {
 	pthread_mutex_t lock; /* the list */
 	struct link *links;
 	uint8_t *scratch;
-	int latches[LATCHES_KEPT]; /* those nobody uses; under the lock */
-	size_t latch_count;
+	/* Those nobody uses; under the lock. Making them anew for every command costs what many do.
+	 */
+	struct seat seats[SEATS_KEPT];
+	size_t seat_count;
 };
 
 int64_t channel_now(void)
@@ -125,12 +127,18 @@ static void *loop_main(void *arg)
 	return NULL;
 }
 
+static void seat_clear(struct seat *seat)
+{
+	close_fdp(&seat->latch);
+	free(seat->scratch);
+}
+
 static void loop_destroy(struct channel_loop *loop)
 {
 	close_fdp(&loop->epoll_fd);
 	close_fdp(&loop->wake_fd);
-	while (loop->latch_count > 0)
-		close_fdp(&loop->latches[--loop->latch_count]);
+	while (loop->seat_count > 0)
+		seat_clear(&loop->seats[--loop->seat_count]);
 	pthread_mutex_destroy(&loop->lock);
 	free(loop->scratch);
 	free(loop);
@@ -229,25 +237,33 @@ void channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t e
 	epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, link_fd(link), &event);
 }
 
-int channel_loop_latch_get(struct channel_loop *loop)
+bool channel_loop_seat_get(struct channel_loop *loop, struct seat *seat)
 {
-	int latch = -1;
+	bool found;
 
 	pthread_mutex_lock(&loop->lock);
-	if (loop->latch_count > 0)
-		latch = loop->latches[--loop->latch_count];
+	found = loop->seat_count > 0;
+	if (found)
+		*seat = loop->seats[--loop->seat_count];
 	pthread_mutex_unlock(&loop->lock);
-	return latch >= 0 ? latch : latch_new(NULL);
+	if (found)
+		return true;
+	*seat = (struct seat){ .latch = latch_new(NULL) };
+	if (seat->latch < 0)
+		return false;
+	seat->scratch = xmalloc(SEAT_SCRATCH);
+	return true;
 }
 
-void channel_loop_latch_put(struct channel_loop *loop, int latch)
+void channel_loop_seat_put(struct channel_loop *loop, struct seat *seat)
 {
-	latch_clear(latch);
+	bool kept;
+
 	pthread_mutex_lock(&loop->lock);
-	if (loop->latch_count < LATCHES_KEPT) {
-		loop->latches[loop->latch_count++] = latch;
-		latch = -1;
-	}
+	kept = loop->seat_count < SEATS_KEPT;
+	if (kept)
+		loop->seats[loop->seat_count++] = *seat;
 	pthread_mutex_unlock(&loop->lock);
-	close_fdp(&latch);
+	if (!kept)
+		seat_clear(seat);
 }

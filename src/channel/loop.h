@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/error.h"
 
@@ -23,9 +24,15 @@ void channel_loop_want(struct channel_loop *loop, struct link *link, uint32_t ev
 void channel_loop_unwatch(struct channel_loop *loop, struct link *link);
 void channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t events);
 
-/* A latch for a thread that waits by itself, given back unset; -1: there is none to be had. */
-int channel_loop_latch_get(struct channel_loop *loop);
-void channel_loop_latch_put(struct channel_loop *loop, int latch);
+/* What a thread needs that reads a connection by itself. */
+#define SEAT_SCRATCH ((size_t)64 << 10)
+struct seat {
+	int latch; /* wakes it; given back unset */
+	uint8_t *scratch;
+};
+/* False: there is none to be had. */
+bool channel_loop_seat_get(struct channel_loop *loop, struct seat *seat);
+void channel_loop_seat_put(struct channel_loop *loop, struct seat *seat);
 
 /* CLOCK_BOOTTIME in milliseconds: also what deadlines of this room are given in. */
 int64_t channel_now(void);

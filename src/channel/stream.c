@@ -48,8 +48,10 @@ void stream_unref(struct stream *s)
 void stream_wake_locked(struct stream *s)
 {
 	pthread_cond_broadcast(&s->changed);
-	if (s->link && s->link->leader == s)
+	if (s->link && s->link->leader == s) {
 		latch_set(s->link->leader_latch);
+		s->link->leader_called = true;
+	}
 }
 
 static void taken_locked(struct link *l, size_t bytes)

@@ -25,6 +25,8 @@ REGISTRY = "/run/berth-uids"
 NOISE = 64
 # A keeper keeps some that are free until it ends, and then none.
 RANGES_KEPT = 32
+# Network namespaces that a keeper keeps for places to come, and its own.
+NETS_KEPT = 17
 
 
 class Machine:
@@ -83,10 +85,17 @@ class Machine:
 
     def descriptors(self):
         """Of server and keeper, without the database's: its pool of readers grows to what was read
-        at once, and has a bound of its own."""
-        return {name: len([link for link in links(pid) if "/berth.db" not in link])
+        at once, and has a bound of its own. So have the network namespaces that are kept."""
+        return {name: counted(links(pid))
                 for name, pid in [("server", self.server.process.pid)] +
                 [("keeper", p) for p in self.server.keeper()]}
+
+
+def counted(found):
+    """How many of these descriptors should be as many as before."""
+    nets = [link for link in found if link.startswith("net:[")]
+    rest = [link for link in found if "/berth.db" not in link and link not in nets]
+    return len(rest) + max(0, len(nets) - NETS_KEPT)
 
 
 def links(pid):
