@@ -13,7 +13,7 @@
 
 #define CHUNK ((size_t)16 << 10)
 #define PING_MS 15000
-#define NO_LOG_MS 100 /* a run that has just begun opens its log any moment */
+#define NO_LOG_MAX_MS 100 /* a run that has just begun opens its log any moment */
 
 struct follower {
 	struct server *server;
@@ -26,8 +26,9 @@ struct follower {
 	struct runlog_reader *reader; /* NULL until there is a log */
 	struct event_writer events;
 	enum run_status status;
-	bool look;  /* at the run's row again before waiting */
-	bool final; /* the run has ended: what is not in the log now never will be */
+	int no_log_ms; /* how long to wait for the log before looking again; longer every time */
+	bool look;     /* at the run's row again before waiting */
+	bool final;    /* the run has ended: what is not in the log now never will be */
 	bool ended;
 	json_t *end; /* its last event, once final */
 };
@@ -152,10 +153,12 @@ static int wait_for_more(struct follower *f, struct http_connection *connection)
 {
 	bool log_is_due = !f->reader && f->status == RUN_RUNNING;
 	enum stream_event event =
-		stream_wait(connection, f->wait_fd, log_is_due ? NO_LOG_MS : PING_MS);
+		stream_wait(connection, f->wait_fd, log_is_due ? f->no_log_ms : PING_MS);
 
 	if (event == STREAM_GONE)
 		return -1;
+	if (log_is_due)
+		f->no_log_ms = MIN_OF(f->no_log_ms * 2, NO_LOG_MAX_MS);
 	f->look = event == STREAM_TIMEOUT || latch_is_set(f->watch_fd);
 	tell_progress(f);
 	if (event == STREAM_TIMEOUT && !log_is_due && !f->raw) {
@@ -247,6 +250,7 @@ static int show_log(void *arg, struct request *request, struct response *respons
 	f->raw = wants_bytes(request);
 	f->progress = request_query_flag(request, "progress", false);
 	f->look = true;
+	f->no_log_ms = 1;
 	f->watch_fd = f->wait_fd = -1;
 	f->events.offsets = OFFSETS_OF_LOG;
 	id_copy(f->run_id, run.id);

@@ -219,11 +219,15 @@ static bool take_signal(void *arg)
 	return true;
 }
 
-static void wait_a_moment(int wake_fd)
+#define MOMENT_MAX_MS 100
+
+/* Longer every time: what is about to happen mostly does at once. */
+static void wait_a_moment(int wake_fd, int *ms)
 {
 	struct pollfd p = { .fd = wake_fd, .events = POLLIN };
 
-	poll(&p, 1, 100);
+	poll(&p, 1, *ms);
+	*ms = MIN_OF(*ms * 2, MOMENT_MAX_MS);
 }
 
 /* One connection's worth. 0: the log has ended (or was not to be followed), 1: try again, -1. */
@@ -260,6 +264,8 @@ static bool lacks_timings(const json_t *run)
 
 static int fetch_end(struct api *api, const char *run_id, json_t **run, struct error *err)
 {
+	int moment = 1;
+
 	for (int tries = 0;; tries++) {
 		json_decref(*run);
 		*run = NULL;
@@ -267,13 +273,14 @@ static int fetch_end(struct api *api, const char *run_id, json_t **run, struct e
 			return -1;
 		if (!lacks_timings(*run) || tries == 50)
 			return 0;
-		wait_a_moment(-1);
+		wait_a_moment(-1, &moment);
 	}
 }
 
 int await_end(struct cli *cli, struct api *api, const char *run_id, json_t **run, struct error *err)
 {
 	struct progress progress;
+	int moment = 1;
 
 	progress_begin(&progress, cli->quiet || cli->json);
 	for (;;) {
@@ -285,7 +292,7 @@ int await_end(struct cli *cli, struct api *api, const char *run_id, json_t **run
 			break;
 		progress_show(&progress,
 			      json_object_at(json_object_at(now, "workspace"), "progress"));
-		wait_a_moment(-1);
+		wait_a_moment(-1, &moment);
 	}
 	progress_clear(&progress);
 	return fetch_end(api, run_id, run, err);
@@ -294,7 +301,7 @@ int await_end(struct cli *cli, struct api *api, const char *run_id, json_t **run
 /* 0 connected, 1 interrupted, -1. */
 static int reconnect(struct follow *f, int wake_fd, struct error *err)
 {
-	int signals = signals_count();
+	int signals = signals_count(), moment = MOMENT_MAX_MS;
 
 	for (int tries = 0; tries < BACK_SECONDS * 10; tries++) {
 		struct api *fresh = NULL;
@@ -311,7 +318,7 @@ static int reconnect(struct follow *f, int wake_fd, struct error *err)
 			f->interrupted = true;
 			return 1;
 		}
-		wait_a_moment(wake_fd);
+		wait_a_moment(wake_fd, &moment);
 	}
 	return -1;
 }
@@ -319,7 +326,7 @@ static int reconnect(struct follow *f, int wake_fd, struct error *err)
 int follow_run(struct follow *f, struct error *err)
 {
 	struct lines l = { .f = f };
-	int wake_fd = f->pass_signals ? signals_catch() : -1, more;
+	int wake_fd = f->pass_signals ? signals_catch() : -1, moment = 1, more;
 
 	progress_begin(&l.progress, !f->progress || f->cli->quiet);
 
@@ -336,7 +343,7 @@ int follow_run(struct follow *f, struct error *err)
 				more = 0;
 				break;
 			}
-			wait_a_moment(wake_fd);
+			wait_a_moment(wake_fd, &moment);
 			continue;
 		}
 		more = reconnect(f, wake_fd, err);
