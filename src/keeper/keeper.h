@@ -265,6 +265,8 @@ int place_make(struct keeper *keeper, const struct wire_place_make *m, struct pl
 int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct shape *shape,
 		  struct place **out, enum wire_error_code *code, struct error *err);
 bool place_id_is_valid(const char *id);
+/* What the first process of a sandbox says, until the socket closes. True: it has. */
+bool place_hear(struct place *place);
 
 /* life.c */
 struct place *place_find(struct keeper *keeper, const char *id);

@@ -360,6 +360,9 @@ void place_died(struct place *place, const char *why)
 		const char *said = NULL;
 		bool unsuited;
 
+		/* Its death may be known before its last words. */
+		if (place->ready_fd >= 0)
+			place_hear(place);
 		sandbox_report_read(place->report, &said, &unsuited);
 		client_place_failed(place, unsuited ? WERR_UNSUPPORTED : WERR_START,
 				    said ? said : place->ended);
