@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include "base/mem.h"
 
 #define ENVIRON_MAX (4u << 20)
+/* Nobody can make us wait longer than that by looking like it. */
+#define BETWEEN_MS 50
 #define STATUS_MAX 8192
 
 struct process {
@@ -165,21 +168,49 @@ static bool list_holds(const struct buf *text, const char *mark)
 	return false;
 }
 
+/* In the middle of an exec it has a new memory and nothing in it yet: neither arguments nor marks.
+ */
+static bool is_between_programs(int proc_fd, pid_t pid)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	char path[32], target[8];
+
+	snprintf(path, sizeof(path), "%d/cmdline", (int)pid);
+	if (file_read(proc_fd, path, &text, ENVIRON_MAX, NULL) < 0 || text.len > 0)
+		return false;
+	/* Threads of the kernel have no arguments either, and no program. */
+	snprintf(path, sizeof(path), "%d/exe", (int)pid);
+	return readlinkat(proc_fd, path, target, sizeof(target)) > 0;
+}
+
+/* `patience`: how many milliseconds may still be waited for such as are between programs. */
+static bool carries(int proc_fd, pid_t pid, const char *mark, int *patience)
+{
+	for (bool settled = false;;) {
+		_cleanup_buf_ struct buf text = { 0 };
+		char path[32];
+
+		snprintf(path, sizeof(path), "%d/environ", (int)pid);
+		if (file_read(proc_fd, path, &text, ENVIRON_MAX, NULL) < 0)
+			return false;
+		if (text.len > 0 || settled)
+			return list_holds(&text, mark);
+		settled = *patience == 0 || !is_between_programs(proc_fd, pid);
+		if (!settled)
+			*patience -= poll(NULL, 0, 1) == 0;
+	}
+}
+
 size_t proc_signal_marked(const char *mark, int signal)
 {
 	_cleanup_(snapshot_free) struct snapshot s;
+	int patience = BETWEEN_MS;
 	size_t live = 0;
 
 	snapshot_take(&s);
 	for (size_t i = 0; i < s.count; i++) {
-		_cleanup_buf_ struct buf text = { 0 };
-		char path[32];
-
-		if (s.list[i].pid == getpid() || is_over(&s.list[i]))
-			continue;
-		snprintf(path, sizeof(path), "%d/environ", (int)s.list[i].pid);
-		if (file_read(s.proc_fd, path, &text, ENVIRON_MAX, NULL) == 0)
-			s.list[i].chosen = list_holds(&text, mark);
+		if (s.list[i].pid != getpid() && !is_over(&s.list[i]))
+			s.list[i].chosen = carries(s.proc_fd, s.list[i].pid, mark, &patience);
 	}
 	for (size_t i = 0; i < s.count; i++) {
 		const struct process *leader;
