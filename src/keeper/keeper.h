@@ -216,11 +216,11 @@ struct shape *pool_shape(struct keeper *keeper, const struct wire_place_make *m,
 struct place *pool_take(struct shape *shape, const struct wire_place_make *m);
 void pool_refill(struct shape *shape);
 void pool_lost(struct place *place);
-bool pool_is_empty(const struct keeper *keeper);
 void pool_drain(struct keeper *keeper);
 void pool_client_left(struct keeper *keeper);
-/* Stops the loop when nothing prepared is left, or soon. */
+/* Stops the loop when nothing prepared and nothing that is being ended is left, or soon. */
 void pool_stop(struct keeper *keeper);
+bool pool_may_stop(const struct keeper *keeper);
 
 /* spare.c */
 void spare_load_all(struct keeper *keeper);

@@ -169,7 +169,7 @@ void keeper_check_idle(struct keeper *keeper)
 {
 	bool idle = !keeper->places && !keeper->clients;
 
-	if (keeper->stopping && pool_is_empty(keeper))
+	if (keeper->stopping && pool_may_stop(keeper))
 		keeper->loop.stop = true;
 	if (!idle)
 		loop_disarm(&keeper->loop, &keeper->idle);

@@ -211,7 +211,7 @@ void pool_lost(struct place *place)
 		place->shape->want = 0;
 }
 
-bool pool_is_empty(const struct keeper *keeper)
+static bool pool_is_empty(const struct keeper *keeper)
 {
 	for (const struct place *p = keeper->places; p; p = p->next)
 		if (p->pooled)
@@ -246,11 +246,20 @@ static void stop_due(struct timer *timer)
 	container_of(timer, struct keeper, pool_absence)->loop.stop = true;
 }
 
+bool pool_may_stop(const struct keeper *keeper)
+{
+	for (const struct place *p = keeper->places; p; p = p->next)
+		if (p->pooled || p->destroy)
+			return false;
+	return true;
+}
+
 void pool_stop(struct keeper *keeper)
 {
 	keeper->stopping = true;
 	pool_drain(keeper);
-	if (pool_is_empty(keeper)) {
+	place_tidy_all(keeper);
+	if (pool_may_stop(keeper)) {
 		keeper->loop.stop = true;
 		return;
 	}

@@ -85,17 +85,40 @@ class Machine:
 
     def descriptors(self):
         """Of server and keeper, without the database's: its pool of readers grows to what was read
-        at once, and has a bound of its own. So have the network namespaces that are kept."""
-        return {name: counted(links(pid))
+        at once, and has a bound of its own. So have the network namespaces that are kept, and a
+        spare directory comes with its socket."""
+        return {name: counted(links(pid), self.spares())
                 for name, pid in [("server", self.server.process.pid)] +
                 [("keeper", p) for p in self.server.keeper()]}
 
+    def spares(self):
+        try:
+            return len(os.listdir(os.path.join(self.server.keeper_dir, "spares")))
+        except OSError:
+            return 0
 
-def counted(found):
-    """How many of these descriptors should be as many as before."""
+    def more_descriptors(self, before):
+        """Who has more than it had, and of what."""
+        now = self.descriptors()
+        return [f"{who} has {len(now[who])} descriptors, had {len(before[who])}: {sorted(now[who])}"
+                f" were {sorted(before[who])}"
+                for who in now if who in before and len(now[who]) > len(before[who]) + 4]
+
+
+def counted(found, spares):
+    """Those of these descriptors that should be as many as before."""
     nets = [link for link in found if link.startswith("net:[")]
-    rest = [link for link in found if "/berth.db" not in link and link not in nets]
-    return len(rest) + max(0, len(nets) - NETS_KEPT)
+    sockets = [link for link in found if link in relay_sockets()]
+    rest = [link for link in found
+            if "/berth.db" not in link and link not in nets and link not in sockets]
+    return rest + nets[NETS_KEPT:] + sockets[spares:]
+
+
+def relay_sockets():
+    """Those that a relay is, or will be, spoken to on."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
+        fields = [line.split() for line in f]
+    return {f"socket:[{line[6]}]" for line in fields if len(line) > 7 and line[7].endswith("/s")}
 
 
 def links(pid):
@@ -283,9 +306,7 @@ def main():
             loop.give_back()
             bad = unrest(server, "no mark") or machine.left()
             if not bad:
-                now = machine.descriptors()
-                bad = [f"{who} has {n} descriptors, had {before.get(who, n)}"
-                       for who, n in now.items() if n > before.get(who, n) + 4]
+                bad = machine.more_descriptors(before)
                 bad += [f"{namespaces()} namespaces, were {spaces}"] \
                     if namespaces() > spaces + NOISE else []
             return bad

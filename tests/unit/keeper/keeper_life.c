@@ -494,6 +494,30 @@ static void shutting_down_is_refused_while_there_are_places(void **state)
 		WERR_BUSY);
 }
 
+/* Nobody may come after it who would. */
+static void a_keeper_that_is_told_to_end_finishes_what_is_being_ended(void **state)
+{
+	static const char *const ids[] = { "one", "two", "three", "four" };
+	struct fixture *f = *state;
+	unsigned type;
+
+	for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
+		assert_int_equal(make_place(f, ids[i]), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
+		peer_ask(&f->peer, WIRE_PLACE_DESTROY,
+			 &(struct wire_place_destroy){ .place_id = ids[i] });
+	peer_say(&f->peer, 0, WIRE_PING, &(struct wire_ping){ .token = 1 });
+	do
+		type = peer_next(&f->peer);
+	while (type == WIRE_DONE);
+	assert_int_equal(type, WIRE_PONG);
+	kill(f->keeper, SIGTERM);
+	assert_int_equal(waitpid(f->keeper, NULL, 0), f->keeper);
+	f->keeper = 0;
+	peer_close(&f->peer);
+	assert_true(nothing_left(f));
+}
+
 static void hostile_bytes_close_only_that_client(void **state)
 {
 	struct fixture *f = *state;
@@ -551,6 +575,7 @@ int main(void)
 		T(an_absent_server_leaves_nothing_behind_not_even_the_keeper),
 		T(a_second_keeper_in_the_same_directory_gives_way),
 		T(shutting_down_is_refused_while_there_are_places),
+		T(a_keeper_that_is_told_to_end_finishes_what_is_being_ended),
 		T(hostile_bytes_close_only_that_client),
 		T(another_user_is_not_heard),
 	};
