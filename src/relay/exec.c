@@ -141,6 +141,7 @@ void exec_main_ended(struct exec *exec, int wait_status, uint64_t user_us, uint6
 	exec->sys_us = sys_us;
 	exec->max_rss_kb = max_rss_kb;
 	exec->reason = reason_of(exec);
+	output_let_go(exec);
 	exec_advance(exec);
 }
 
@@ -259,7 +260,8 @@ static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *
 	exec->stdin_fd = exec->tree.shim_fd = -1;
 	exec->stdin_watch.fd = exec->tree.shim.fd = -1;
 	for (size_t i = 0; i < OUTLETS; i++)
-		exec->outlet[i] = (struct outlet){ .exec = exec, .fd = -1, .watch.fd = -1 };
+		exec->outlet[i] =
+			(struct outlet){ .exec = exec, .fd = -1, .held_end = -1, .watch.fd = -1 };
 	size = MIN_OF(MAX_OF(size, PLACE_RING_MIN), relay->config.ring_max);
 	ring_init(&exec->ring, RELAY_FD_SPOOL, exec->id_text, size,
 		  m->overflow == WIRE_DROP_OLDEST);

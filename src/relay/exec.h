@@ -19,8 +19,9 @@ struct outlet {
 	struct exec *exec;
 	struct watch watch; /* fd is -1 when it is closed or paused */
 	enum wire_channel channel;
-	int fd;      /* -1: at its end */
-	bool floods; /* has said as much at once as fits a small buffer */
+	int fd;       /* -1: at its end */
+	int held_end; /* where the process writes, until its end; -1: not held */
+	bool floods;  /* has said as much at once as fits a small buffer */
 	bool enlarged;
 };
 
@@ -111,6 +112,12 @@ void start_prepare(struct relay *relay);
 /* output.c; descriptors given to it and to input.c do not block. */
 int output_open(struct exec *exec, int outlet, int fd, enum wire_channel channel,
 		struct error *err);
+/*
+ * The end of the process closes its pipes one by one, and each would wake the relay a moment before
+ * it is woken for the end itself. With our own copy of the other end it is woken once.
+ */
+void output_hold(struct exec *exec, int outlet, int child_end);
+void output_let_go(struct exec *exec);
 void output_close(struct exec *exec);
 bool output_is_open(const struct exec *exec);
 /* Continues reading where the ring has room again. */

@@ -21,6 +21,7 @@ static void outlet_end(struct outlet *o)
 {
 	loop_unwatch(&o->exec->relay->loop, &o->watch);
 	close_fdp(&o->fd);
+	close_fdp(&o->held_end);
 }
 
 static void tell_stalled(struct exec *exec, bool stalled)
@@ -129,6 +130,25 @@ int output_open(struct exec *exec, int outlet, int fd, enum wire_channel channel
 	o->channel = channel;
 	o->watch.ready = outlet_ready;
 	return loop_watch(&exec->relay->loop, &o->watch, fd, EPOLLIN, err);
+}
+
+void output_hold(struct exec *exec, int outlet, int child_end)
+{
+	exec->outlet[outlet].held_end = child_end;
+}
+
+void output_let_go(struct exec *exec)
+{
+	for (size_t i = 0; i < OUTLETS; i++) {
+		struct outlet *o = &exec->outlet[i];
+
+		if (o->held_end < 0)
+			continue;
+		close_fdp(&o->held_end);
+		/* What it said last, and then its end, unless somebody else writes there. */
+		for (int turn = 0; turn < 2 && o->watch.fd >= 0; turn++)
+			outlet_ready(&o->watch, EPOLLIN);
+	}
 }
 
 void output_close(struct exec *exec)

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/path.h"
 #include "relay/exec.h"
 #include "wire/place.h"
@@ -16,14 +17,18 @@
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define DEFAULT_TERM "xterm-256color"
 #define LIMIT_RECORD 20
+#define HOLD_ENDS_OF 32u
 #define LIMITS_MAX 18 /* what a request can hold, and the place's own */
 
 struct start {
 	struct user user;
 	bool switch_user;
-	char **owned; /* environment strings made here */
 	const char **env;
 	size_t env_count;
+	char text[1024]; /* of the entries made here, where there is room; else `owned` */
+	size_t text_len;
+	char **owned;
+	const char *few[32]; /* the environment itself, if it is small */
 	const char *path;
 	char *cwd;
 	uint32_t open_files; /* the place's own limit; 0: none */
@@ -50,10 +55,9 @@ static int fail(struct start_failure *f, enum wire_error_code code, int errnum, 
 
 static void start_clear(struct start *s)
 {
-	for (char **p = s->owned; p && *p; p++)
-		wipe(*p, strlen(*p));
 	strv_free(s->owned);
-	free(s->env);
+	if (s->env != s->few)
+		free(s->env);
 	free(s->cwd);
 	for (size_t i = 0; i < 3; i++)
 		if (s->child_fd[i] >= 0)
@@ -95,12 +99,21 @@ static const char *env_value(const struct start *s, const char *name)
 
 static void env_default(struct start *s, const char *name, const char *value)
 {
-	char *entry;
+	size_t name_len = strlen(name), value_size = strlen(value) + 1;
+	size_t size = name_len + 1 + value_size;
+	char *entry = s->text + s->text_len;
 
 	if (value[0] == 0 || env_value(s, name))
 		return;
-	entry = xasprintf("%s=%s", name, value);
-	strv_push(&s->owned, entry);
+	if (size <= sizeof(s->text) - s->text_len) {
+		s->text_len += size;
+	} else {
+		entry = xmalloc(size);
+		strv_push(&s->owned, entry);
+	}
+	memcpy(entry, name, name_len);
+	entry[name_len] = '=';
+	memcpy(entry + name_len + 1, value, value_size);
 	s->env[s->env_count++] = entry;
 }
 
@@ -109,7 +122,9 @@ static int build_env(struct start *s, const struct exec *exec, const struct wire
 {
 	const size_t added = 8;
 
-	s->env = xcalloc(m->env.count + added + 1, sizeof(*s->env));
+	s->env = s->few;
+	if (m->env.count + added + 1 > ARRAY_SIZE(s->few))
+		s->env = xcalloc(m->env.count + added + 1, sizeof(*s->env));
 	for (uint32_t i = 0; i < m->env.count; i++) {
 		const char *entry = m->env.v[i];
 
@@ -289,5 +304,12 @@ int start_run(struct exec *exec, const struct wire_exec_start *m, struct start_f
 	if (exec->pty ? open_terminal(&s, exec, m, f) < 0 : open_pipes(&s, exec, m, f) < 0)
 		return -1;
 	exec->stdin_credit = WIRE_STDIN_CREDIT;
-	return run(&s, exec, m, f);
+	if (run(&s, exec, m, f) < 0)
+		return -1;
+	/* Not of very many at once: descriptors are scarce. */
+	if (!exec->pty && relay->exec_count < HOLD_ENDS_OF) {
+		output_hold(exec, OUTLET_MAIN, steal_fd(&s.child_fd[1]));
+		output_hold(exec, OUTLET_STDERR, steal_fd(&s.child_fd[2]));
+	}
+	return 0;
 }
