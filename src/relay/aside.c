@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "relay/exec.h"
 
 int aside_start(struct relay *relay, struct aside *aside, int (*work)(void *), void *arg)
 {
@@ -10,8 +11,10 @@ int aside_start(struct relay *relay, struct aside *aside, int (*work)(void *), v
 
 	if (pid < 0)
 		return -1;
-	if (pid == 0)
+	if (pid == 0) {
+		exec_leave_pipes(relay);
 		_exit(work(arg) & 0xff);
+	}
 	aside->pid = pid;
 	aside->next = relay->asides;
 	relay->asides = aside;

@@ -179,6 +179,15 @@ static void leave_due(struct timer *timer)
 	exec_kill(container_of(timer, struct exec, leave), REASON_NONE);
 }
 
+void exec_leave_pipes(struct relay *relay)
+{
+	for (struct exec *e = relay->execs; e; e = e->next) {
+		close_fdp(&e->stdin_fd);
+		for (size_t i = 0; i < OUTLETS; i++)
+			close_fdp(&e->outlet[i].held_end);
+	}
+}
+
 void exec_end(struct exec *exec, enum wire_reason reason, uint32_t grace_ms)
 {
 	struct relay *relay = exec->relay;

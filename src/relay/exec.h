@@ -96,6 +96,8 @@ void exec_end(struct exec *exec, enum wire_reason reason, uint32_t grace_ms);
 /* SIGKILL at once. */
 void exec_kill(struct exec *exec, enum wire_reason reason);
 void exec_forget(struct exec *exec);
+/* In a child that does something else: who waits for the end of a pipe must not wait for it. */
+void exec_leave_pipes(struct relay *relay);
 void exec_describe(const struct exec *exec, struct wire_exec_state *out);
 
 /* Told by the tree: the main process ended; nothing of the tree is left. */

@@ -457,6 +457,8 @@ void outcome_start(struct outcome *o, struct peer *p, const struct wire_exec_sta
 	o->acknowledge = true;
 	o->stream = peer_ask(p, WIRE_EXEC_START, start);
 	assert_int_not_equal(peer_next_on(p, o->stream), 0);
+	if (p->frame.type == WIRE_ERROR)
+		print_error("it does not start: %s\n", p->m.error.message);
 	outcome_take(o, p);
 }
 
@@ -472,6 +474,7 @@ void outcome_wait(struct outcome *o, struct peer *p)
 void outcome_wait_text(struct outcome *o, struct peer *p, const char *text)
 {
 	while (!memmem(buf_str(&o->out), o->out.len, text, strlen(text))) {
+		assert_int_equal(o->error, 0);
 		assert_false(o->exited);
 		assert_int_not_equal(peer_next_on(p, o->stream), 0);
 		outcome_take(o, p);

@@ -354,6 +354,30 @@ static void execs_and_pings_go_on_while_a_tree_is_hashed(void **state)
 	wait_until(children(&f->rig) == 0);
 }
 
+/* Its process was born with the pipes of a command that ran then. */
+static void a_command_ends_although_a_tree_is_being_put(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_tree_put m = { .root = ".", .credit = PLENTY };
+	struct wire_exec_start start = SHELL("echo up; exec cat");
+	struct outcome o;
+	uint32_t stream;
+
+	start.stdin_mode = WIRE_STDIN_STREAM;
+	outcome_start(&o, &f->peer, &start);
+	outcome_wait_text(&o, &f->peer, "up");
+	stream = peer_ask(&f->peer, WIRE_TREE_PUT, &m);
+	wait_until(children(&f->rig) == 2);
+	peer_data(&f->peer, o.stream, (const uint8_t *)"end", 3, true);
+	outcome_wait(&o, &f->peer);
+	assert_string_equal(buf_str(&o.out), "up\nend");
+	assert_int_equal(o.exit.reason, REASON_EXITED);
+	outcome_free(&o);
+	assert_int_equal(children(&f->rig), 1);
+	peer_say(&f->peer, stream, WIRE_RESET, &(struct wire_reset){});
+	wait_until(children(&f->rig) == 0);
+}
+
 static void a_tree_that_nobody_reads_holds_nothing_up(void **state)
 {
 	struct fixture *f = *state;
@@ -693,6 +717,7 @@ int main(void)
 		as_other(files_are_written_as_the_user),
 		plain(a_file_that_replaces_keeps_no_name_of_its_own),
 		plain(execs_and_pings_go_on_while_a_tree_is_hashed),
+		plain(a_command_ends_although_a_tree_is_being_put),
 		plain(a_tree_that_nobody_reads_holds_nothing_up),
 		plain(a_lost_connection_leaves_no_half_file_and_no_process),
 		plain(the_relays_death_ends_its_trees),
