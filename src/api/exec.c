@@ -3,6 +3,8 @@
  * command itself runs on (execs.h), whoever listens, unless it was asked to end with its listener.
  */
 #include "api/events.h"
+#include "api/exec_request.h"
+#include "api/exec_stream.h"
 #include "api/exec_view.h"
 #include "api/resource.h"
 #include "base/fd.h"
@@ -11,7 +13,6 @@
 
 #define CHUNK ((size_t)16 << 10)
 #define CAPTURE_MAX ((size_t)1 << 20) /* of each stream, for ?stream=0 */
-#define ENV_MAX 1000
 
 /* Somebody following an exec from its start. */
 struct listener {
@@ -190,6 +191,27 @@ static int answer_stream(struct listener **listener, struct request *request,
 	return 0;
 }
 
+int exec_answer(struct server *server, const char *id, struct live_exec *live, json_t *preface,
+		struct request *request, struct response *response, struct error *err)
+{
+	_cleanup_listener_ struct listener *listener = NULL;
+
+	if (listen_to(server, id, live, &listener, err) < 0) {
+		json_decref(preface);
+		return -1;
+	}
+	event_line(&listener->events, preface);
+	return answer_stream(&listener, request, response, err);
+}
+
+void exec_let_go(struct server *server, const char *id, struct live_exec *live)
+{
+	struct listener *listener;
+
+	if (live && listen_to(server, id, live, &listener, NULL) == 0)
+		listener_free(listener);
+}
+
 struct capture {
 	struct buf data;
 	bool truncated;
@@ -257,109 +279,31 @@ static int answer_whole(struct listener *listener, struct request *request,
 	return answer(response, 200, json);
 }
 
-struct order {
-	char **argv, **env;
-	struct buf input;
-	bool has_input, has_terminal;
-	struct exec_terminal terminal;
-};
-
-static void order_clear(struct order *order)
-{
-	strv_free(order->argv);
-	strv_free(order->env);
-	buf_free(&order->input);
-}
-
-static int read_env(const json_t *env, char ***out, struct error *err)
-{
-	const char *name;
-	json_t *value;
-
-	json_object_foreach ((json_t *)env, name, value) {
-		if (!name[0] || strchr(name, '='))
-			return error_set(err, ERR_VALIDATION,
-					 "env has a name that is empty or contains '='");
-		strv_push(out, xasprintf("%s=%s", name, json_string_value(value)));
-	}
-	return 0;
-}
-
-static void read_terminal(const json_t *tty, struct order *order)
-{
-	order->has_terminal = tty != NULL;
-	order->terminal = (struct exec_terminal){
-		.rows = (uint16_t)json_int(tty, "rows", 24),
-		.cols = (uint16_t)json_int(tty, "cols", 80),
-		.term = json_str(tty, "term"),
-	};
-}
-
-/* What the table of fields cannot say, and the command in the form exec.h wants. */
-static int read_order(const json_t *body, struct order *order, struct error *err)
-{
-	const char *cwd = json_str(body, "cwd"), *input = json_str(body, "stdin");
-
-	order->argv = json_to_strv(json_array_at(body, "command"));
-	if (!order->argv || str_blank(order->argv[0]))
-		return error_set(err, ERR_VALIDATION,
-				 "command[0] is empty: name the program to run");
-	if (cwd && cwd[0] != '/')
-		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
-	if (read_env(json_object_at(body, "env"), &order->env, err) < 0)
-		return -1;
-	read_terminal(json_object_at(body, "tty"), order);
-	order->has_input = input != NULL;
-	if (!input)
-		return 0;
-	if (!str_equal(json_str(body, "stdinEncoding"), "base64"))
-		buf_puts(&order->input, input);
-	else if (!base64_decode(&order->input, input, strlen(input)))
-		return error_set(err, ERR_VALIDATION, "stdin is not valid base64");
-	return 0;
-}
-
 static int start(struct server *server, struct request *request, const char *id, bool kept,
 		 struct live_exec **live, struct error *err)
 {
 	const json_t *body = request->body;
-	_cleanup_(order_clear) struct order order = { 0 };
+	_cleanup_exec_request_ struct exec_request wanted = { 0 };
 	_cleanup_lease_ struct lease lease = { 0 };
 	_cleanup_place_ struct place place = { 0 };
 
-	if (read_order(body, &order, err) < 0 ||
+	if (exec_request_read(&wanted, body, err) < 0 ||
 	    lease_use(server->leases, request->param[0],
 		      json_int(body, "generation", GENERATION_UNCHECKED), &lease, &place,
 		      err) < 0 ||
 	    lease_takes_commands(&lease, err) < 0)
 		return -1;
 
-	const struct exec_spec spec = {
-		.exec_id = id,
-		.place_id = place.id,
-		.generation = lease.generation,
-		.argv = order.argv,
-		.env = order.env,
-		.cwd = json_str(body, "cwd"),
-		.user = json_str(body, "user"),
-		.stdin_data = order.has_input ? buf_str(&order.input) : NULL,
-		.stdin_len = order.input.len,
-		/* Without somebody who types a terminal would be at its end at once. */
-		.stdin_stream = order.has_terminal || json_bool(body, "stdinStream", false),
-		.terminal = order.has_terminal ? &order.terminal : NULL,
-		.timeout_ms = json_int(body, "timeoutMs", 0),
-	};
-	const struct exec_order wanted = {
-		.place = &place,
+	const struct exec_start how = {
+		.id = id,
 		.lease_id = lease.id,
-		.spec = &spec,
+		.place = &place,
 		.kept = kept,
 		.unannounced = !request_query_flag(request, "detach", false),
 		.first_words = request_query_flag(request, "stream", true),
-		.kill_when_left = str_equal(json_str(body, "onDisconnect"), "kill"),
 	};
 
-	return execs_start(server->execs, &wanted, live, err);
+	return exec_request_start(&wanted, server, &how, live, err);
 }
 
 /* The exec a key stands for, going or ended. */
@@ -447,76 +391,6 @@ static int run(void *arg, struct request *request, struct response *response, st
 	return answer_stream(&listener, request, response, err);
 }
 
-static const struct field TTY_FIELDS[] = {
-	{ .name = "rows", .type = FIELD_INT, .min = 1, .max = 65535, .summary = "24 unless given" },
-	{ .name = "cols", .type = FIELD_INT, .min = 1, .max = 65535, .summary = "80 unless given" },
-	{ .name = "term",
-	  .type = FIELD_STRING,
-	  .min = 1,
-	  .max = 64,
-	  .summary = "TERM of the command; xterm-256color unless given" },
-	{ 0 },
-};
-static const char *const DISCONNECTS[] = { "keep", "kill", NULL };
-static const char *const ENCODINGS[] = { "utf8", "base64", NULL };
-static const struct field EXEC_FIELDS[] = {
-	{ .name = "command",
-	  .type = FIELD_STRING_ARRAY,
-	  .flags = FIELD_REQUIRED,
-	  .min = 1,
-	  .max = 4096,
-	  .summary = "argv; never a shell string" },
-	{ .name = "cwd",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_NULLABLE,
-	  .min = 1,
-	  .max = 4096,
-	  .summary = "Absolute directory in the place; its own unless given" },
-	{ .name = "env",
-	  .type = FIELD_STRING_MAP,
-	  .max = ENV_MAX,
-	  .summary = "Added to the minimal environment" },
-	{ .name = "stdin",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_NULLABLE,
-	  .max = 2 << 20,
-	  .summary = "The whole of standard input" },
-	{ .name = "stdinEncoding",
-	  .type = FIELD_STRING,
-	  .one_of = ENCODINGS,
-	  .summary = "utf8 unless given" },
-	{ .name = "stdinStream",
-	  .type = FIELD_BOOL,
-	  .summary =
-		  "Standard input goes on with POST /api/execs/:id/stdin until its end is said" },
-	{ .name = "tty",
-	  .type = FIELD_OBJECT,
-	  .flags = FIELD_NULLABLE,
-	  .fields = TTY_FIELDS,
-	  .summary = "A terminal instead of pipes; see /api/execs/:id/terminal" },
-	{ .name = "onDisconnect",
-	  .type = FIELD_STRING,
-	  .one_of = DISCONNECTS,
-	  .summary = "keep (unless given): it runs on when this client goes away; kill: it ends" },
-	{ .name = "user",
-	  .type = FIELD_STRING,
-	  .flags = FIELD_NULLABLE,
-	  .min = 1,
-	  .max = 64,
-	  .summary = "A user of the place; its own unless given" },
-	{ .name = "timeoutMs",
-	  .type = FIELD_INT,
-	  .flags = FIELD_NULLABLE,
-	  .min = 1,
-	  .max = 30LL * 86400 * 1000,
-	  .summary = "The whole process tree ends when it has run this long" },
-	{ .name = "generation",
-	  .type = FIELD_INT,
-	  .min = 0,
-	  .max = INT64_MAX,
-	  .summary = "As the lease showed it; left out, it is not checked" },
-	{ 0 },
-};
 static const struct field QUERY[] = {
 	{ .name = "stream",
 	  .type = FIELD_BOOL,
@@ -529,7 +403,7 @@ static const struct field QUERY[] = {
 
 const struct route EXEC_ROUTES[] = {
 	{ HTTP_POST, "/api/environment-leases/:id/exec",
-	  ROUTE_IN_PLACE | ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM, EXEC_FIELDS,
+	  ROUTE_IN_PLACE | ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM | ROUTE_EVENTS, EXEC_FIELDS,
 	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .query = QUERY, .run = run,
 	  .answer = "ExecResult",
 	  .errors = "lease_generation_stale lease_not_active lease_paused lease_lost "

@@ -1,3 +1,5 @@
+#include "api/exec_request.h"
+#include "api/exec_stream.h"
 #include "api/resource.h"
 #include "base/fd.h"
 #include "base/text.h"
@@ -56,13 +58,11 @@ static int check_references(struct server *server, const json_t *body, const cha
 }
 
 /* While it waits for capacity it also watches the client: whoever has gone needs no place. */
-static json_t *make_lease(struct server *server, struct request *request, const char *id,
-			  bool resumed, void *arg, struct error *err)
+static int take_lease(struct server *server, struct request *request, const char *id,
+		      const struct environment *environment, const struct lease_first *first,
+		      struct lease *lease, struct place *place, struct error *err)
 {
-	const struct environment *environment = arg;
 	const json_t *body = request->body;
-	_cleanup_lease_ struct lease lease = { 0 };
-	_cleanup_place_ struct place place = { 0 };
 	int64_t wait_ms = json_int(body, "waitSeconds", 0) * SECOND;
 	_cleanup_close_ int gone_fd = wait_ms > 0 ? request_gone_fd(request, err) : -1;
 	enum lease_policy policy;
@@ -82,15 +82,82 @@ static json_t *make_lease(struct server *server, struct request *request, const 
 	};
 
 	if (wait_ms > 0 && gone_fd < 0)
-		return NULL;
-	if (resumed && lease_get(server->leases, id, &lease, &place, NULL) == 0)
-		return lease_and_place(&lease, &place);
+		return -1;
+	if (first)
+		wanted.first = *first;
 	if (json_str(body, "policy") && lease_policy_parse(json_str(body, "policy"), &policy))
 		wanted.policy = &policy;
-	if (check_references(server, body, environment->company_id, err) < 0 ||
-	    lease_acquire(server->leases, &wanted, &lease, &place, err) < 0)
+	if (check_references(server, body, environment->company_id, err) < 0)
+		return -1;
+	return lease_acquire(server->leases, &wanted, lease, place, err);
+}
+
+static json_t *make_lease(struct server *server, struct request *request, const char *id,
+			  bool resumed, void *arg, struct error *err)
+{
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+
+	if ((!resumed || lease_get(server->leases, id, &lease, &place, NULL) < 0) &&
+	    take_lease(server, request, id, arg, NULL, &lease, &place, err) < 0)
 		return NULL;
 	return lease_and_place(&lease, &place);
+}
+
+/* A lease that is asked for together with its first command. */
+struct first_command {
+	struct server *server;
+	struct exec_request wanted;
+	char lease_id[ID_SIZE], exec_id[ID_SIZE];
+	struct live_exec *live;
+};
+
+static int begin_command(void *arg, const struct place *place, struct exec_meanwhile commit,
+			 struct error *err)
+{
+	struct first_command *command = arg;
+	const struct exec_start how = {
+		.id = command->exec_id,
+		.lease_id = command->lease_id,
+		.place = place,
+		.unannounced = true,
+		.first_words = true,
+		.meanwhile = commit,
+	};
+
+	return exec_request_start(&command->wanted, command->server, &how, &command->live, err);
+}
+
+static int acquire_and_start(struct server *server, struct request *request,
+			     const struct environment *environment, struct response *response,
+			     struct error *err)
+{
+	struct first_command command = { .server = server };
+	const struct lease_first first = { begin_command, &command };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+	json_t *event;
+	int r;
+
+	if (request->idempotency_key)
+		return error_set(err, ERR_VALIDATION,
+				 "one Idempotency-Key cannot stand for a lease and a command: ask "
+				 "for the lease with it, then for the command with another");
+	id_new(command.lease_id);
+	id_new(command.exec_id);
+	r = exec_request_read(&command.wanted, json_object_at(request->body, "exec"), err);
+	if (r == 0)
+		r = take_lease(server, request, command.lease_id, environment, &first, &lease,
+			       &place, err);
+	exec_request_clear(&command.wanted);
+	if (r < 0) {
+		exec_let_go(server, command.exec_id, command.live);
+		return -1;
+	}
+	event = json_object();
+	json_put_str(event, "type", "lease");
+	json_put_new(event, "lease", lease_and_place(&lease, &place));
+	return exec_answer(server, command.exec_id, command.live, event, request, response, err);
 }
 
 static int acquire(void *arg, struct request *request, struct response *response, struct error *err)
@@ -100,6 +167,8 @@ static int acquire(void *arg, struct request *request, struct response *response
 
 	if (environment_get(server->db, request->param[0], &environment, err) < 0)
 		return -1;
+	if (json_object_at(request->body, "exec"))
+		return acquire_and_start(server, request, &environment, response, err);
 	return answer_created(server, request, response, environment.company_id, make_lease,
 			      &environment, err);
 }
@@ -210,6 +279,13 @@ static const struct field ACQUIRE_FIELDS[] = {
 	  .type = FIELD_UUID,
 	  .flags = FIELD_NULLABLE,
 	  .summary = "For which workspace" },
+	{ .name = "exec",
+	  .type = FIELD_OBJECT,
+	  .fields = FIRST_EXEC_FIELDS,
+	  .summary =
+		  "Its first command, as of POST /api/environment-leases/:id/exec, started while "
+		  "the lease is written down. The answer is its events behind one of type lease; "
+		  "if it cannot start there is no lease" },
 	{ 0 },
 };
 static const struct field RENEW_FIELDS[] = {
@@ -261,11 +337,12 @@ const struct route LEASE_ROUTES[] = {
 	{ HTTP_GET, "/api/environments/:id/leases", .access = ACCESS_ENVIRONMENTS,
 	  .subject = SUBJECT_ENVIRONMENT, .query = LIST_QUERY, .run = list, .answer = "[Lease]",
 	  .summary = "Its leases, last used first" },
-	{ HTTP_POST, "/api/environments/:id/leases", ROUTE_IDEMPOTENT_KEY | ROUTE_NO_BODY_OK,
-	  ACQUIRE_FIELDS, .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_ENVIRONMENT,
-	  .run = acquire, .answer = "201 Lease",
+	{ HTTP_POST, "/api/environments/:id/leases",
+	  ROUTE_IDEMPOTENT_KEY | ROUTE_NO_BODY_OK | ROUTE_STREAM | ROUTE_EVENTS, ACQUIRE_FIELDS,
+	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_ENVIRONMENT, .run = acquire,
+	  .answer = "201 Lease",
 	  .errors = "place_busy environment_inactive lease_acquire_failed unsupported_environment "
-		    "unprocessable",
+		    "unprocessable command_not_found command_not_executable",
 	  .summary = "Acquires a lease" },
 	{ HTTP_GET, "/api/environment-leases/:id", .access = ACCESS_ENVIRONMENTS,
 	  .subject = SUBJECT_LEASE, .run = show, .answer = "Lease", .summary = "One lease" },

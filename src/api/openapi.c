@@ -169,8 +169,8 @@ static int read_answer(const char *answer, const char **type)
 }
 
 /*
- * A media type is given as it is; anything else is a shape. Streams of events and bytes have both
- * media types, by the Accept header.
+ * A media type is given as it is; anything else is a shape. Streams have both media types, by the
+ * Accept header, unless they are of events only.
  */
 static json_t *answer_content(const struct route *route, const char *type)
 {
@@ -178,7 +178,9 @@ static json_t *answer_content(const struct route *route, const char *type)
 
 	if (route->flags & ROUTE_STREAM && !(type && strchr(type, '/'))) {
 		json_object_update_new(all, content("application/x-ndjson", bytes_schema()));
-		json_object_update_new(all, content("application/octet-stream", bytes_schema()));
+		if (!(route->flags & ROUTE_EVENTS))
+			json_object_update_new(all,
+					       content("application/octet-stream", bytes_schema()));
 	}
 	if (type && strchr(type, '/'))
 		json_object_update_new(all, content(type, bytes_schema()));

@@ -139,6 +139,16 @@ struct exec_terminal {
 	const char *term; /* NULL: xterm-256color */
 };
 
+/*
+ * Something that need not wait for the command to start, nor the command for it: done once, after
+ * the relay was asked and before its answer is heard. If it fails the command is ended and
+ * exec_start fails in its words; where the relay cannot even be asked it is not done at all.
+ */
+struct exec_meanwhile {
+	int (*run)(void *arg, struct error *err); /* NULL: nothing */
+	void *arg;
+};
+
 struct exec_spec {
 	const char *exec_id; /* uuid, chosen by the caller; the same id again is the same exec */
 	const char *place_id;
@@ -160,6 +170,7 @@ struct exec_spec {
 	 * exec_wait: were they to die in between, exec_adopt gives the same end again.
 	 */
 	bool keep_exit;
+	struct exec_meanwhile meanwhile;
 };
 
 struct exec_result {

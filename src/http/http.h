@@ -164,6 +164,7 @@ enum route_flags {
 	ROUTE_STREAM = 16,        /* answers with a stream; never compressed, no length */
 	ROUTE_RAW_BODY = 32,      /* the body is application/octet-stream and goes to a sink */
 	ROUTE_WEBSOCKET = 64,     /* the request must be a WebSocket handshake */
+	ROUTE_EVENTS = 128,       /* its stream is of events, whatever the client accepts */
 };
 
 /* What a caller must be to use a route; refused with 401 (nobody known), 403, or for subjects named

@@ -195,10 +195,32 @@ static void presumed_place(const struct acquisition *a, struct place *place)
 	place_set_node(place, &a->leases->node);
 }
 
+static int write_down(void *arg, struct error *err)
+{
+	struct acquisition *a = arg;
+
+	a->now = clock_now(a->leases->clock);
+	return DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err);
+}
+
+static const char *announced_ref(const struct acquisition *a)
+{
+	return a->plan == PLAN_RESUME ? a->place.provider_ref : a->provider_ref;
+}
+
+/* Where the provider keeps to the name it announced, what is to begin there need not wait. */
+static bool begins_early(const struct acquisition *a)
+{
+	return a->request->first.begin && streq(a->grant.provider_ref, announced_ref(a));
+}
+
 int grant(struct acquisition *a, struct error *err)
 {
 	struct executor *executor = a->leases->drivers->host->executor;
+	const struct lease_first *first = &a->request->first;
 	_cleanup_place_ struct place expected = { 0 };
+	bool early = begins_early(a);
+	int r;
 
 	hex_encode(a->relay_key, a->key, sizeof(a->key));
 	wipe(a->key, sizeof(a->key));
@@ -212,14 +234,22 @@ int grant(struct acquisition *a, struct error *err)
 	memcpy(expected.relay_key, a->relay_key, sizeof(a->relay_key));
 	if (driver_open(a->leases->drivers, &expected, err) < 0)
 		return -1;
-	a->now = clock_now(a->leases->clock);
-	if (DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err) < 0) {
+	r = early ? first->begin(first->arg, &expected, (struct exec_meanwhile){ write_down, a },
+				 err)
+		  : write_down(a, err);
+	if (r < 0) {
 		executor_stop_place(executor, a->place_id, EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
 		return -1;
 	}
 	/* A provider that chose another name than it announced. */
-	if (!streq(a->place.id, a->place_id) || a->place.generation != a->generation)
-		return driver_open(a->leases->drivers, &a->place, err);
+	if (!streq(a->place.id, a->place_id) || a->place.generation != a->generation) {
+		if (early)
+			return error_set(err, ERR_PROTOCOL, "the place has another name now");
+		if (driver_open(a->leases->drivers, &a->place, err) < 0)
+			return -1;
+	}
+	if (first->begin && !early)
+		return first->begin(first->arg, &a->place, (struct exec_meanwhile){ 0 }, err);
 	return 0;
 }
 
@@ -251,9 +281,8 @@ static int ungrant(struct undoing *u, struct tx *tx, struct error *err)
 
 static const char *presumed_ref(const struct acquisition *a)
 {
-	if (a->plan == PLAN_RESUME)
-		return a->place.provider_ref;
-	return a->grant.provider_ref ? a->grant.provider_ref : a->provider_ref;
+	return a->plan != PLAN_RESUME && a->grant.provider_ref ? a->grant.provider_ref
+							       : announced_ref(a);
 }
 
 /* A place that this acquire claimed or made goes back through the queue, or is gone already. */

@@ -69,6 +69,18 @@ void leases_free(struct leases *leases);
 /* One pass now, for tests and for `prune`; returns after everything due was tried once. */
 int leases_sweep(struct leases *leases, struct error *err);
 
+/*
+ * Something to begin in the place at once, while the lease is still being written down. `begin`
+ * calls commit.run exactly once unless it is NULL, and shows nothing to anybody before that has
+ * returned 0. If it fails there is no lease and no place, as after any failure of an acquire. It is
+ * not called for a lease that was there already.
+ */
+struct lease_first {
+	int (*begin)(void *arg, const struct place *place, struct exec_meanwhile commit,
+		     struct error *err); /* NULL: nothing */
+	void *arg;
+};
+
 struct lease_request {
 	const char *lease_id; /* chosen beforehand (idempotency), or NULL */
 	const char *company_id;
@@ -90,6 +102,7 @@ struct lease_request {
 	const struct actor *actor;
 	void (*on_wait)(void *arg, const char *reason); /* told once when waiting begins */
 	void *on_wait_arg;
+	struct lease_first first;
 };
 /*
  * All or nothing: on error no lease row exists and whatever a provider made is destroyed, queued

@@ -1,0 +1,13 @@
+/*
+ * The events of a command that was just started, as an answer (exec.c).
+ */
+#pragma once
+
+#include "api/execs.h"
+#include "api/server.h"
+
+/* Takes the reference to `live`, and `preface`, the event that comes before its own. */
+int exec_answer(struct server *server, const char *id, struct live_exec *live, json_t *preface,
+		struct request *request, struct response *response, struct error *err);
+/* Nobody will hear of it. Takes the reference; NULL is fine. */
+void exec_let_go(struct server *server, const char *id, struct live_exec *live);
