@@ -135,8 +135,14 @@ int set_up(void **state)
 	return 0;
 }
 
-/* 0, or the code of the refusal, whose words are kept. */
-uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox)
+void keeper_kill(struct fixture *f)
+{
+	peer_close(&f->peer);
+	kill(f->keeper, SIGKILL);
+	waitpid(f->keeper, NULL, 0);
+}
+
+uint32_t ask_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox)
 {
 	_cleanup_buf_ struct buf frame = { 0 };
 	struct wire_place_make m = {
@@ -146,12 +152,18 @@ uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox
 		.label = "a label",
 		.pool = f->pool,
 	};
-	uint32_t stream;
 
 	assert_int_equal(wire_encode(&frame, 0, WIRE_SANDBOX, sandbox, NULL), 0);
 	m.sandbox = (struct wire_bytes){ (const uint8_t *)frame.data, (uint32_t)frame.len };
 	memcpy(m.key, f->key, sizeof(m.key));
-	stream = peer_ask(&f->peer, WIRE_PLACE_MAKE, &m);
+	return peer_ask(&f->peer, WIRE_PLACE_MAKE, &m);
+}
+
+/* 0, or the code of the refusal, whose words are kept. */
+uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox)
+{
+	uint32_t stream = ask_place(f, id, sandbox);
+
 	if (peer_next_on(&f->peer, stream) == WIRE_ERROR) {
 		snprintf(f->refusal, sizeof(f->refusal), "%s", f->peer.m.error.message);
 		return f->peer.m.error.code;

@@ -37,6 +37,9 @@ size_t count_entries(const char *path);
 size_t count_ranges(const struct fixture *f);
 void make_directory(const char *path, mode_t mode);
 int set_up(void **state);
+void keeper_kill(struct fixture *f);
+/* The stream its answer comes on. */
+uint32_t ask_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox);
 uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox);
 void have_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox);
 void enter(struct fixture *f, const char *id, struct peer *p);
