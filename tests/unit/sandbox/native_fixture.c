@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,6 +21,7 @@
 #define REGISTRY "/run/berth-uids"
 
 bool as_user;
+const char *disk;
 
 void keeper_spawn(struct fixture *f, const char *fault)
 {
@@ -120,6 +122,8 @@ int set_up(void **state)
 
 	snprintf(f->base, sizeof(f->base), "/tmp/berth-native-XXXXXX");
 	assert_non_null(mkdtemp(f->base));
+	if (disk)
+		assert_int_equal(mount("berth-test", f->base, "tmpfs", 0, disk), 0);
 	assert_int_equal(chmod(f->base, 0755), 0);
 	snprintf(f->data, sizeof(f->data), "%s/data", f->base);
 	snprintf(f->dir, sizeof(f->dir), "%s/keeper", f->data);
@@ -234,6 +238,9 @@ int tear_down(void **state)
 	if (f->cgroup[0])
 		assert_int_equal(access(f->cgroup, F_OK), -1);
 	close(f->dir_fd);
+	/* The kernel may still be busy with the mounts of a place that is gone. */
+	if (disk)
+		assert_int_equal(umount2(f->base, MNT_DETACH), 0);
 	assert_int_equal(dir_remove_tree(AT_FDCWD, f->base, NULL), 0);
 	free(f);
 	return 0;

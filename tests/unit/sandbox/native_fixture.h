@@ -13,6 +13,9 @@
 
 /* As root everything also runs as an ordinary user. */
 extern bool as_user;
+/* Options of a tmpfs that everything of a fixture is on, in a mount namespace of the program's own;
+ * NULL: it is wherever /tmp is. */
+extern const char *disk;
 
 struct fixture {
 	char base[64];    /* what the test may be shown or not */
