@@ -5,8 +5,6 @@
 #include "bench.h"
 #include "spawner.h"
 
-#define EXECS 200
-
 struct state {
 	struct client client;
 	char path[240];
@@ -18,7 +16,7 @@ static double ours(struct bench *b, void *arg)
 	double begin = bench_now();
 
 	(void)b;
-	for (int i = 0; i < EXECS; i++) {
+	for (int i = 0; i < SPAWNS; i++) {
 		json_t *answer =
 			client_json(&s->client, "POST", s->path, "{\"command\":[\"true\"]}", 200);
 
@@ -33,7 +31,7 @@ static double peer(struct bench *b, void *arg)
 {
 	(void)b;
 	(void)arg;
-	return spawn_true(EXECS);
+	return spawn_true(SPAWNS);
 }
 
 void exec_held(int argc, char **argv, const char *name,
@@ -45,6 +43,7 @@ void exec_held(int argc, char **argv, const char *name,
 	double ratio;
 
 	bench_begin(&b, argc, argv);
+	b.rounds *= SPAWN_ROUNDS;
 	bench_server_start(&b);
 	client_open(&s.client, b.socket);
 	acquire(&s.client, lease);

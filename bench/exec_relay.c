@@ -10,7 +10,6 @@
 #include "channel/exec.h"
 #include "spawner.h"
 
-#define EXECS 200
 #define PLACE "11111111-1111-4111-8111-111111111111"
 
 struct state {
@@ -44,7 +43,7 @@ static double ours(struct bench *b, void *arg)
 	double begin = bench_now();
 
 	(void)b;
-	for (int i = 0; i < EXECS; i++)
+	for (int i = 0; i < SPAWNS; i++)
 		exec_true(arg);
 	return bench_now() - begin;
 }
@@ -53,7 +52,7 @@ static double peer(struct bench *b, void *arg)
 {
 	(void)b;
 	(void)arg;
-	return spawn_true(EXECS);
+	return spawn_true(SPAWNS);
 }
 
 int main(int argc, char **argv)
@@ -68,6 +67,7 @@ int main(int argc, char **argv)
 	int dirfd;
 
 	bench_begin(&b, argc, argv);
+	b.rounds *= SPAWN_ROUNDS;
 	bench_beside(&b, "berth-keeper", keeper, sizeof(keeper));
 	bench_beside(&b, "berth-relay", relay, sizeof(relay));
 	clock_init_system(&clock);

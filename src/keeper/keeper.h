@@ -95,6 +95,7 @@ struct place {
 	int64_t cleaning_since;
 	int retry_ms;
 	bool destroy; /* ends in REMOVING, not in DEAD */
+	bool told;    /* that it is gone: its recipe says that it is nobody's */
 	pid_t remover;
 	char ended[64];
 	/* Who waits for PLACE_MAKE or PLACE_DESTROY. */

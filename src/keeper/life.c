@@ -165,6 +165,19 @@ static void place_gone(struct place *place)
 	place_free(place);
 }
 
+/*
+ * Who was told that it is gone does not ask for it again. A keeper that finds it must know, or it
+ * would keep what it has of exits for that one.
+ */
+static bool give_up(struct place *place)
+{
+	_cleanup_close_ int place_fd = -1;
+
+	place->told = true;
+	return dir_open(place->keeper->places_fd, place->id, &place_fd, NULL) == 0 &&
+	       recipe_write(place, place_fd, NULL) == 0;
+}
+
 /* Removing a big tree takes long; other places do not wait for it. */
 static void start_removing(struct place *place)
 {
@@ -174,10 +187,12 @@ static void start_removing(struct place *place)
 	 * Who waits for its end need not wait for the tidying up of empty directories. Sleeping
 	 * first lets the one who was told go on at once, on this processor.
 	 */
-	if (place->destroyer.client && spare_is_left(place)) {
+	if (place->destroyer.client && spare_is_left(place) && give_up(place)) {
 		client_place_gone(place);
 		place->phase = PLACE_REMOVING;
-		loop_arm(&place->keeper->loop, &place->timer, TIDY_AFTER_MS);
+		loop_arm(&place->keeper->loop, &place->timer,
+			 FAULT_HERE("keeper.destroy.told", NULL) < 0 ? SLOW_RETRY_MS
+								     : TIDY_AFTER_MS);
 		return;
 	}
 	drop_mounts(place);
@@ -474,8 +489,8 @@ static void adopt(struct keeper *keeper, const char *id)
 	 * Exits that nobody took are kept for the server, as when a keeper sees the relay die, and
 	 * so is work that nobody collected.
 	 */
-	place->destroy =
-		strcmp(boot, place->boot) != 0 || (!has_exits(place_fd) && !place->overlaid);
+	place->destroy = place->pooled || strcmp(boot, place->boot) != 0 ||
+			 (!has_exits(place_fd) && !place->overlaid);
 	/* The keeper died between starting the relay and writing it down. */
 	if (!place->pooled || !relay_read(place, place_fd) ||
 	    !process_is(place->pid, place->start_time))

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/fd.h"
 #include "keeper/keeper.h"
 
@@ -86,6 +87,8 @@ int net_take(struct place *place)
 	if (keeper->net_count == 0)
 		return -1;
 	place->net_fd = keeper->nets[--keeper->net_count];
+	if (FAULT_HERE("keeper.net.taken", NULL) < 0)
+		close_fdp(&place->net_fd);
 	return place->net_fd;
 }
 
@@ -130,7 +133,7 @@ void net_keep(struct place *place)
 	struct keeper *keeper = place->keeper;
 
 	if (place->net_fd >= 0 && keeper->net_count < NETS_MAX &&
-	    is_like_new(keeper, place->net_fd))
+	    is_like_new(keeper, place->net_fd) && FAULT_HERE("keeper.net.keeping", NULL) == 0)
 		keeper->nets[keeper->net_count++] = steal_fd(&place->net_fd);
 	close_fdp(&place->net_fd);
 }

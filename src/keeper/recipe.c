@@ -44,7 +44,7 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 		.label = place->label,
 		.range = place->range,
 		.store = place->store,
-		.pool = place->pooled,
+		.pool = place->pooled || place->told,
 		.overlaid = place->overlaid,
 	};
 	const char *limits[LIMITS + 1] = { 0 };

@@ -269,9 +269,10 @@ static int fill(int to, const char *user, uid_t uid, bool host_network, struct e
 	    write_text(to, "nsswitch.conf",
 		       "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"
 		       "networks: files\nprotocols: files\nservices: files\n",
-		       err) < 0 ||
-	    symlinkat("/proc/self/mounts", to, "mtab") < 0)
+		       err) < 0)
 		return -1;
+	if (symlinkat("/proc/self/mounts", to, "mtab") < 0)
+		return error_errno(err, errno, "linking mtab of /etc");
 	/* Without a network there is no resolver, and whose the host asks is not to be told. */
 	if (!host_network || file_read(AT_FDCWD, "/etc/resolv.conf", &resolv, 65536, NULL) < 0)
 		return 0;
@@ -289,10 +290,15 @@ void etc_tag(char out[ETC_TAG_SIZE])
 	struct sha256 digest;
 	struct taking t = { &digest };
 	uint8_t sum[SHA256_SIZE];
+	char boot[ID_SIZE];
 	struct stat st;
 
 	sha256_init(&digest);
 	sha256_update(&digest, BERTH_VERSION, sizeof(BERTH_VERSION));
+	/* It is not synced: after a machine went down it may have its name and not all of its
+	 * files. */
+	boot_id(boot);
+	sha256_update(&digest, boot, strlen(boot));
 	for (size_t i = 0; i < ARRAY_SIZE(NAMES); i++)
 		sha256_update(&digest, NAMES[i], strlen(NAMES[i]) + 1);
 	take_named(&t, -1, NULL);
@@ -302,13 +308,27 @@ void etc_tag(char out[ETC_TAG_SIZE])
 	hex_encode(out, sum, (ETC_TAG_SIZE - 1) / 2);
 }
 
+/* Under its name it is whole. */
+static int make_whole(int etc_fd, const char *fresh, const char *name, const char *user, uid_t uid,
+		      bool host_network, struct error *err)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (mkdirat(etc_fd, fresh, 0755) < 0 || open_made(etc_fd, fresh, &fd) < 0 ||
+	    fchmod(fd, 0755) < 0)
+		return error_errno(err, errno, "making its directory");
+	if (fill(fd, user, uid, host_network, err) < 0)
+		return -1;
+	return renameat(etc_fd, fresh, etc_fd, name) < 0 ? error_errno(err, errno, "naming it") : 0;
+}
+
 int etc_open(int dir_fd, const char *tag, const char *user, uid_t uid, bool host_network, int *out,
 	     struct error *err)
 {
 	_cleanup_free_ char *name =
 		xasprintf("%s-%s-%s", user, host_network ? "host" : "none", tag);
 	_cleanup_free_ char *fresh = xasprintf(".%s", name);
-	_cleanup_close_ int etc_fd = -1, fd = -1;
+	_cleanup_close_ int etc_fd = -1;
 
 	if (dir_make(dir_fd, ETC_NAME, 0700, err) < 0 ||
 	    dir_open(dir_fd, ETC_NAME, &etc_fd, err) < 0)
@@ -317,15 +337,14 @@ int etc_open(int dir_fd, const char *tag, const char *user, uid_t uid, bool host
 		return 0;
 	if (dir_remove_tree(etc_fd, fresh, err) < 0)
 		return -1;
-	if (mkdirat(etc_fd, fresh, 0755) < 0 || open_made(etc_fd, fresh, &fd) < 0 ||
-	    fchmod(fd, 0755) < 0)
-		return error_errno(err, errno, "making an /etc for sandboxes");
-	if (fill(fd, user, uid, host_network, err) < 0)
+	if (make_whole(etc_fd, fresh, name, user, uid, host_network, err) < 0) {
+		/* On a disk that is full, half of one would be in the way of whoever makes room. */
+		dir_remove_tree(etc_fd, fresh, NULL);
 		return error_wrap(err, "making an /etc for sandboxes");
-	/* Under its name it is whole. */
-	if (renameat(etc_fd, fresh, etc_fd, name) < 0 || open_made(etc_fd, name, out) < 0)
-		return error_errno(err, errno, "making an /etc for sandboxes");
-	return 0;
+	}
+	return open_made(etc_fd, name, out) < 0
+		       ? error_errno(err, errno, "opening the /etc for sandboxes")
+		       : 0;
 }
 
 void etc_forget(int dir_fd, const char *tag)

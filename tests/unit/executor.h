@@ -1,16 +1,22 @@
 /*
- * An executor for tests: the keeper and relay of this very build, a short absence, so that what a
- * test leaves behind ends by itself soon after it.
+ * An executor for tests: the keeper and relay of this very build. What a test started ends with it;
+ * for one that crashes there is a short absence.
  */
 #pragma once
 
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/mem.h"
+#include "base/spawn.h"
 #include "channel/exec.h"
+
+#define KEEPER_PATIENCE_MS 20000
 
 /* The build directory is above wherever the test program is. */
 static inline const char *built_program(const char *name, char out[PATH_MAX])
@@ -56,6 +62,48 @@ static inline int test_executor_new(struct clock *clock, const char *owner, int6
 	};
 
 	return executor_new(&options, executor, err);
+}
+
+static inline bool process_ends(pid_t pid, unsigned long long start_time)
+{
+	for (int ms = 0; process_is(pid, start_time); ms += 5) {
+		if (ms > KEEPER_PATIENCE_MS)
+			return false;
+		poll(NULL, 0, 5);
+	}
+	/* It may be a child of ours. */
+	waitpid(pid, NULL, WNOHANG);
+	return true;
+}
+
+/*
+ * Ends every place that the servers of a directory left running, as they should, and the keeper
+ * with what it keeps ready. Only when all of those servers are gone.
+ */
+static inline void end_keeper(const char *dir)
+{
+	_cleanup_free_ char *places = xasprintf("%s/keeper/places", dir);
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *health = NULL;
+	unsigned long long start_time;
+	struct executor *executor;
+	struct clock clock;
+	pid_t keeper;
+
+	if (access(places, F_OK) < 0)
+		return;
+	clock_init_system(&clock);
+	if (test_executor_new(&clock, "end-of-the-test", 1, dir, &executor, &err) < 0 ||
+	    executor_reap(executor, NULL, 0, &err) < 0)
+		fail_msg("%s", err.message);
+	health = executor_health(executor);
+	keeper = (pid_t)json_int(json_object_at(health, "keeper"), "pid", 0);
+	start_time = keeper > 0 ? process_start_time(keeper) : 0;
+	executor_free(executor);
+	if (start_time == 0)
+		return;
+	kill(keeper, SIGTERM);
+	assert_true(process_ends(keeper, start_time));
 }
 
 /* With a key made of the generation: the same holder opens the same place again. */

@@ -210,6 +210,7 @@ static inline void make_dir(struct api_test *t)
 
 static inline void remove_dir(struct api_test *t)
 {
+	end_keeper(t->data);
 	assert_int_equal(dir_remove_tree(AT_FDCWD, t->dir, NULL), 0);
 }
 

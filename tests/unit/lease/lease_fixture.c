@@ -129,6 +129,7 @@ int yard_teardown(void **state)
 		return 0;
 	fault_disarm();
 	yard_stop(y);
+	end_keeper(y->r->dir);
 	runlog_store_close(y->logs);
 	environment_clear(&y->local);
 	close(y->providers_fd);

@@ -81,6 +81,7 @@ static inline int places_teardown(void **state)
 
 	provider_host_free(p->providers);
 	executor_free(p->executor);
+	end_keeper(p->dir);
 	close_fdp(&p->dirfd);
 	dir_remove_tree(AT_FDCWD, p->dir, NULL);
 	free(p);

@@ -145,6 +145,7 @@ static inline int world_teardown(void **state)
 	struct world *w = *state;
 
 	world_close(w);
+	end_keeper(w->dir);
 	company_clear(&w->company);
 	close(w->spool_fd);
 	close(w->logs_fd);

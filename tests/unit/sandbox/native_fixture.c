@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,6 +21,7 @@
 #define REGISTRY "/run/berth-uids"
 
 bool as_user;
+const char *disk;
 
 void keeper_spawn(struct fixture *f, const char *fault)
 {
@@ -120,6 +122,8 @@ int set_up(void **state)
 
 	snprintf(f->base, sizeof(f->base), "/tmp/berth-native-XXXXXX");
 	assert_non_null(mkdtemp(f->base));
+	if (disk)
+		assert_int_equal(mount("berth-test", f->base, "tmpfs", 0, disk), 0);
 	assert_int_equal(chmod(f->base, 0755), 0);
 	snprintf(f->data, sizeof(f->data), "%s/data", f->base);
 	snprintf(f->dir, sizeof(f->dir), "%s/keeper", f->data);
@@ -135,8 +139,14 @@ int set_up(void **state)
 	return 0;
 }
 
-/* 0, or the code of the refusal, whose words are kept. */
-uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox)
+void keeper_kill(struct fixture *f)
+{
+	peer_close(&f->peer);
+	kill(f->keeper, SIGKILL);
+	waitpid(f->keeper, NULL, 0);
+}
+
+uint32_t ask_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox)
 {
 	_cleanup_buf_ struct buf frame = { 0 };
 	struct wire_place_make m = {
@@ -146,12 +156,18 @@ uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox
 		.label = "a label",
 		.pool = f->pool,
 	};
-	uint32_t stream;
 
 	assert_int_equal(wire_encode(&frame, 0, WIRE_SANDBOX, sandbox, NULL), 0);
 	m.sandbox = (struct wire_bytes){ (const uint8_t *)frame.data, (uint32_t)frame.len };
 	memcpy(m.key, f->key, sizeof(m.key));
-	stream = peer_ask(&f->peer, WIRE_PLACE_MAKE, &m);
+	return peer_ask(&f->peer, WIRE_PLACE_MAKE, &m);
+}
+
+/* 0, or the code of the refusal, whose words are kept. */
+uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox)
+{
+	uint32_t stream = ask_place(f, id, sandbox);
+
 	if (peer_next_on(&f->peer, stream) == WIRE_ERROR) {
 		snprintf(f->refusal, sizeof(f->refusal), "%s", f->peer.m.error.message);
 		return f->peer.m.error.code;
@@ -222,6 +238,9 @@ int tear_down(void **state)
 	if (f->cgroup[0])
 		assert_int_equal(access(f->cgroup, F_OK), -1);
 	close(f->dir_fd);
+	/* The kernel may still be busy with the mounts of a place that is gone. */
+	if (disk)
+		assert_int_equal(umount2(f->base, MNT_DETACH), 0);
 	assert_int_equal(dir_remove_tree(AT_FDCWD, f->base, NULL), 0);
 	free(f);
 	return 0;

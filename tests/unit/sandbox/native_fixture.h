@@ -13,6 +13,9 @@
 
 /* As root everything also runs as an ordinary user. */
 extern bool as_user;
+/* Options of a tmpfs that everything of a fixture is on, in a mount namespace of the program's own;
+ * NULL: it is wherever /tmp is. */
+extern const char *disk;
 
 struct fixture {
 	char base[64];    /* what the test may be shown or not */
@@ -37,6 +40,9 @@ size_t count_entries(const char *path);
 size_t count_ranges(const struct fixture *f);
 void make_directory(const char *path, mode_t mode);
 int set_up(void **state);
+void keeper_kill(struct fixture *f);
+/* The stream its answer comes on. */
+uint32_t ask_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox);
 uint32_t make_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox);
 void have_place(struct fixture *f, const char *id, const struct wire_sandbox *sandbox);
 void enter(struct fixture *f, const char *id, struct peer *p);

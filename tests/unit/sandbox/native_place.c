@@ -284,19 +284,12 @@ static void the_end_of_the_relay_is_the_end_of_all(void **state)
 	peer_close(&p);
 }
 
-static void kill_keeper(struct fixture *f)
-{
-	peer_close(&f->peer);
-	kill(f->keeper, SIGKILL);
-	waitpid(f->keeper, NULL, 0);
-}
-
 static void a_place_outlives_its_keeper_and_the_next_one_ends_it(void **state)
 {
 	struct fixture *f = *state;
 
 	have_place(f, "one", &plain);
-	kill_keeper(f);
+	keeper_kill(f);
 	has(run_in(f, "one", "echo alive", NULL), "alive");
 	keeper_spawn(f, NULL);
 	keeper_greet(f);
@@ -315,7 +308,7 @@ static void a_place_keeps_its_etc_whatever_the_next_keeper_makes(void **state)
 
 	have_place(f, "one", &plain);
 	snprintf(before, sizeof(before), "%s", run_in(f, "one", look, NULL));
-	kill_keeper(f);
+	keeper_kill(f);
 	keeper_spawn(f, NULL);
 	keeper_greet(f);
 	have_place(f, "two", &plain);
@@ -332,19 +325,13 @@ static void a_keeper_killed_while_making_leaves_nothing(void **state)
 
 	snprintf(path, sizeof(path), "%s/places", f->dir);
 	for (size_t i = 0; i < 2; i++) {
-		_cleanup_buf_ struct buf frame = { 0 };
-		struct wire_place_make m = { .place_id = "half",
-					     .kind = PLACE_NATIVE,
-					     .absence_ms = 60000 };
 		int64_t begin = test_now_ms();
 		bool asked = false;
 
-		kill_keeper(f);
+		keeper_kill(f);
 		keeper_spawn(f, points[i]);
 		keeper_greet(f);
-		assert_int_equal(wire_encode(&frame, 0, WIRE_SANDBOX, &plain, NULL), 0);
-		m.sandbox = (struct wire_bytes){ (const uint8_t *)frame.data, (uint32_t)frame.len };
-		peer_ask(&f->peer, WIRE_PLACE_MAKE, &m);
+		ask_place(f, "half", &plain);
 		waitpid(f->keeper, NULL, 0);
 		peer_close(&f->peer);
 		assert_int_equal(count_entries(path), 1);
@@ -605,20 +592,14 @@ static void a_keeper_killed_while_taking_leaves_nothing_prepared(void **state)
 
 	f->pool = POOL;
 	for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
-		struct wire_place_make m = {
-			.place_id = "half", .kind = PLACE_NATIVE, .absence_ms = 60000, .pool = POOL
-		};
-		_cleanup_buf_ struct buf frame = { 0 };
 		pid_t pids[POOL];
 
-		kill_keeper(f);
+		keeper_kill(f);
 		keeper_spawn(f, points[i]);
 		keeper_greet(f);
 		have_place(f, "one", &plain);
 		await_pool(f, POOL, pids);
-		assert_int_equal(wire_encode(&frame, 0, WIRE_SANDBOX, &plain, NULL), 0);
-		m.sandbox = (struct wire_bytes){ (const uint8_t *)frame.data, (uint32_t)frame.len };
-		peer_ask(&f->peer, WIRE_PLACE_MAKE, &m);
+		ask_place(f, "half", &plain);
 		waitpid(f->keeper, NULL, 0);
 		peer_close(&f->peer);
 		keeper_spawn(f, NULL);
