@@ -157,6 +157,7 @@ static int acquire_and_start(struct server *server, struct request *request,
 	event = json_object();
 	json_put_str(event, "type", "lease");
 	json_put_new(event, "lease", lease_and_place(&lease, &place));
+	response->status = 201;
 	return exec_answer(server, command.exec_id, command.live, event, request, response, err);
 }
 

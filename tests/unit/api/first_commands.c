@@ -29,10 +29,11 @@ static void assert_no_lease(struct api_test *t, const char *path)
 /* {type: lease}, {type: start}, output "said", {type: exit} with 3. The lease is the caller's. */
 static json_t *assert_said(struct api_test *t, const char *path)
 {
-	_cleanup_json_ json_t *lines = run_stream(
-		t, CALL("POST", path,
-			"{\"ttlSeconds\": 60, \"exec\": {\"command\": "
-			"[\"sh\", \"-c\", \"printf $A; exit 3\"], \"env\": {\"A\": \"said\"}}}"));
+	_cleanup_json_ json_t *lines = run_stream_as(
+		t, 201,
+		CALL("POST", path,
+		     "{\"ttlSeconds\": 60, \"exec\": {\"command\": "
+		     "[\"sh\", \"-c\", \"printf $A; exit 3\"], \"env\": {\"A\": \"said\"}}}"));
 	const json_t *first = json_array_get(lines, 0);
 	_cleanup_buf_ struct buf out = { 0 };
 

@@ -45,7 +45,8 @@ int socket_connect(int dir_fd, const char *name)
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", dir_fd, name);
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%.80s", dir_fd,
+		 name);
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
 		return fd;
 	close(fd);
