@@ -96,9 +96,9 @@ class Rehearsal:
     def scenes_of(self, action, point):
         """(those to try, those to try if these do not meet the point)."""
         scenes = sorted(self.passed[point], key=lambda s: (s.recovers, self.seconds[s]))
-        first = scenes[:1]
+        first = scenes[:1] + [s for s in scenes[1:] if point.startswith(s.own)]
         if action == "kill":
-            first += [s for s in scenes[1:] if s.recovers][:1]
+            first += [s for s in scenes[1:] if s.recovers and s not in first][:1]
         return first, [s for s in scenes if s not in first]
 
 
