@@ -101,6 +101,9 @@ static void a_pause_is_said_again_over_a_new_link_and_its_end_is_not(void **stat
 	struct executor *executor = im->as.t->executor;
 
 	begin(im, OLDER | WIRE_FEATURE_PAUSE);
+	/* The relay has greeted; this waits until the server knows, or it would say it twice. */
+	assert_int_equal(executor_check_pause(executor, HOSTILE, 1, NULL), 0);
+	assert_int_equal(atomic_load(&im->heard), 0);
 	atomic_store(&im->hang_up, 1);
 	assert_int_equal(executor_pause_place(executor, HOSTILE, 1, true, NULL), 0);
 	WAIT_FOR(atomic_load(&im->heard) == 2);
