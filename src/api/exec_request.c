@@ -65,7 +65,7 @@ int exec_request_start(const struct exec_request *request, struct server *server
 	const struct exec_spec spec = {
 		.exec_id = start->id,
 		.place_id = start->place->id,
-		.generation = start->place->generation,
+		.generation = start->generation,
 		.argv = request->argv,
 		.env = request->env,
 		.cwd = json_str(body, "cwd"),

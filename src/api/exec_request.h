@@ -25,6 +25,7 @@ struct exec_start {
 	const char *id;
 	const char *lease_id;
 	const struct place *place;
+	int64_t generation; /* the lease's: a place that somebody else has by now refuses it */
 	/* As of exec_order. */
 	bool kept, unannounced, first_words;
 	/* As of exec_spec. */

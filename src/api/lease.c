@@ -120,6 +120,7 @@ static int begin_command(void *arg, const struct place *place, struct exec_meanw
 		.id = command->exec_id,
 		.lease_id = command->lease_id,
 		.place = place,
+		.generation = place->generation,
 		.unannounced = true,
 		.first_words = true,
 		.meanwhile = commit,
