@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include "base/id.h"
@@ -243,6 +244,66 @@ int64_t dir_free_bytes(int dirfd)
 	    bytes > INT64_MAX)
 		return INT64_MAX;
 	return (int64_t)bytes;
+}
+
+union fds_passed {
+	struct cmsghdr header;
+	char space[CMSG_SPACE(sizeof(int[FDS_PASSED_MAX]))];
+};
+
+ssize_t fd_send_with(int socket, const void *data, size_t len, const int *fds, size_t count,
+		     int flags)
+{
+	struct iovec bytes = { (void *)(uintptr_t)data, len };
+	union fds_passed control = { 0 };
+	struct msghdr m = { .msg_iov = &bytes, .msg_iovlen = 1 };
+
+	if (count > FDS_PASSED_MAX) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (count > 0) {
+		m.msg_control = control.space;
+		m.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
+	}
+	return sendmsg(socket, &m, flags);
+}
+
+ssize_t fd_recv_with(int socket, void *data, size_t len, int *fds, size_t *count, int flags)
+{
+	struct iovec bytes = { data, len };
+	union fds_passed control;
+	struct msghdr m = {
+		.msg_iov = &bytes,
+		.msg_iovlen = 1,
+		.msg_control = control.space,
+		.msg_controllen = CMSG_SPACE(MIN_OF(*count, FDS_PASSED_MAX) * sizeof(int)),
+	};
+	size_t room = *count;
+	ssize_t n = recvmsg(socket, &m, flags | MSG_CMSG_CLOEXEC);
+
+	*count = 0;
+	for (struct cmsghdr *c = n >= 0 ? CMSG_FIRSTHDR(&m) : NULL; c; c = CMSG_NXTHDR(&m, c)) {
+		size_t came = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < came; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			/* Alignment may have made room for one more than was asked for. */
+			if (*count < room)
+				fds[(*count)++] = fd;
+			else
+				close(fd);
+		}
+	}
+	return n;
 }
 
 int latch_new(struct error *err)

@@ -32,6 +32,15 @@ int fd_pwrite_all(int fd, const void *data, size_t len, off_t offset, struct err
 /* Appends up to the end; more than max is ERR_TOO_LARGE. On failure `out` is as it was. */
 int fd_read_all(int fd, struct buf *out, size_t max, struct error *err);
 int fd_set_nonblock(int fd, bool on, struct error *err);
+/*
+ * sendmsg and recvmsg of a unix socket with descriptors beside the bytes, at most FDS_PASSED_MAX.
+ * What was received is the caller's, close-on-exec; of those for which there is no room nothing is
+ * kept. *count: in the room in fds, out how many came.
+ */
+#define FDS_PASSED_MAX 64
+ssize_t fd_send_with(int socket, const void *data, size_t len, const int *fds, size_t count,
+		     int flags);
+ssize_t fd_recv_with(int socket, void *data, size_t len, int *fds, size_t *count, int flags);
 int fd_sync(int fd, struct error *err);
 
 /*

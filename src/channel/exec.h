@@ -87,6 +87,12 @@ int executor_open_place(struct executor *executor, const struct exec_place *plac
  */
 int executor_make_place(struct executor *executor, const char *place_id, int64_t generation,
 			int64_t wait_ms, uint64_t *walls, struct error *err);
+/*
+ * Only asks for that: commands may be started there at once, and begin when the relay does. What
+ * cannot be had is known from executor_make_place, which has to follow.
+ */
+int executor_begin_place(struct executor *executor, const char *place_id, int64_t generation,
+			 int64_t wait_ms, struct error *err);
 /* Labels of all places and kept files: each once, NULL-terminated, allocated. */
 int executor_labels(struct executor *executor, char ***labels, struct error *err);
 /* Ends whatever place has the label; none is success. */

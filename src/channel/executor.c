@@ -302,6 +302,8 @@ int executor_stop_place(struct executor *executor, const char *place_id, enum ex
 	if (place)
 		end_execs(executor, place, why,
 			  MIN_OF(now + LAST_WORDS_MS, now + MAX_OF(wait_ms, 0) / 2));
+	if (place)
+		place_settle(place, deadline);
 	rc = keeper_destroy(executor->keeper, place_id, deadline, err);
 	if (place) {
 		place_drop_link(place);

@@ -42,10 +42,11 @@ struct open_place {
 
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t changed;
-	struct link *link;   /* NULL: none; may be down */
-	bool connecting;     /* one thread is at it */
-	bool made;           /* there is, or was, a relay for this holding */
-	bool fresh;          /* what an earlier holder left must be ended first */
+	struct link *link;            /* NULL: none; may be down */
+	bool connecting;              /* one thread is at it */
+	struct keeper_making *making; /* the keeper was asked for a relay: by `connecting` alone */
+	bool made;                    /* there is, or was, a relay for this holding */
+	bool fresh;                   /* what an earlier holder left must be ended first */
 	bool gone;           /* the relay is dead: nothing will come of this holding any more */
 	bool superseded;     /* another server has adopted it */
 	bool paused;         /* what its relay is told whenever it is reached: pause.c */
@@ -159,6 +160,13 @@ int place_link(struct open_place *place, bool make, int64_t deadline, struct lin
 	       struct error *err);
 /* Makes the relay when there is none yet, and has it connected to behind the caller's back. */
 int place_make(struct open_place *place, int64_t deadline, struct error *err);
+/*
+ * Has the keeper asked for it and does not wait: what is said on the link is heard when the relay
+ * is there. place_make has to follow, for what the keeper answers.
+ */
+int place_begin(struct open_place *place, int64_t deadline, struct error *err);
+/* A place that was begun is there or will never be; for whoever is about to end it. */
+void place_settle(struct open_place *place, int64_t deadline);
 /* The link that is there, or NULL; a reference. */
 struct link *place_current_link(struct open_place *place);
 void place_drop_link(struct open_place *place);

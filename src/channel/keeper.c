@@ -40,6 +40,12 @@ struct keeper {
 	char program_version[65];
 };
 
+/* A place that was asked for. */
+struct keeper_making {
+	struct link *link;
+	struct stream *stream;
+};
+
 static char *beside_self(const char *below, const char *name)
 {
 	char self[4096];
@@ -185,6 +191,7 @@ static int connect_locked(struct keeper *k, int64_t deadline, struct error *err)
 	if (greet_keeper(fd, MIN_OF(deadline, channel_now() + WIRE_HELLO_MS), &g, err) < 0)
 		return error_wrap(err, "greeting the keeper");
 	k->version = g.version;
+	options.features = g.features;
 	snprintf(k->program_version, sizeof(k->program_version), "%s", g.program_version);
 	return link_new(k->loop, steal_fd(&fd), &options, g.early.data, g.early.len, &k->link, err);
 }
@@ -297,6 +304,7 @@ static int take_place(void *arg, const struct wire_message *m, struct error *err
 	out->upper = xstrdup(m->place_state.upper);
 	out->walls = m->place_state.walls;
 	out->pooled = m->place_state.pool > 0;
+	out->handed = m->place_state.handed;
 	snprintf(out->id, sizeof(out->id), "%s", m->place_state.place_id);
 	return 0;
 }
@@ -312,15 +320,90 @@ static int add_place(void *arg, const struct wire_message *m, struct error *err)
 	return take_place(&list->items[list->count++], m, err);
 }
 
+void keeper_making_free(struct keeper_making *making)
+{
+	if (!making)
+		return;
+	stream_close(making->stream);
+	link_unref(making->link);
+	free(making);
+}
+
+static bool hands_over(struct link *link)
+{
+	uint64_t features;
+
+	return link_features(link, &features, NULL) == 0 && (features & WIRE_KEEPER_HANDS);
+}
+
+static int ask_for_place(struct link *link, const struct wire_place_make *make, int handed,
+			 struct keeper_making **out, struct error *err)
+{
+	struct wire_place_make handing = *make;
+	struct stream *stream;
+
+	handing.handed = 1;
+	stream = handed >= 0 && hands_over(link)
+			 ? link_open_handing(link, WIRE_PLACE_MAKE, &handing, handed, make, err)
+			 : link_open(link, WIRE_PLACE_MAKE, make, 0, err);
+	wipe(handing.key, sizeof(handing.key));
+	if (!stream)
+		return -1;
+	*out = xcalloc(1, sizeof(**out));
+	(*out)->link = link_ref(link);
+	(*out)->stream = stream;
+	return 0;
+}
+
+int keeper_make_ask(struct keeper *k, const struct wire_place_make *make, int handed,
+		    int64_t deadline, struct keeper_making **out, struct error *err)
+{
+	_cleanup_link_ struct link *link = NULL;
+	int rc;
+
+	*out = NULL;
+	if (link_get(k, true, deadline, &link, err) < 0)
+		return -1;
+	rc = SAY_GUARDED("keeper.make", ask_for_place(link, make, handed, out, err), err);
+	if (rc < 0 && *out) {
+		/* Who takes it back must find it: it is there, or will never be. */
+		stream_hear((*out)->stream, WIRE_PLACE_STATE, NULL, NULL, deadline, NULL);
+		keeper_making_free(steal(*out));
+	}
+	return rc;
+}
+
+/* By name, as often as keepers die over it. */
+static int make_again(struct keeper *k, const struct wire_place_make *make, int64_t deadline,
+		      struct relay_place *out, struct error *err)
+{
+	return ask(k, WIRE_PLACE_MAKE, make, WIRE_PLACE_STATE, take_place, out, deadline, err);
+}
+
+int keeper_make_hear(struct keeper *k, struct keeper_making *making,
+		     const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
+		     struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+	int rc = stream_hear(making->stream, WIRE_PLACE_STATE, take_place, out, deadline, &why);
+	bool died = !link_is_up(making->link);
+
+	keeper_making_free(making);
+	if (rc < 0 && died && channel_now() < deadline)
+		rc = make_again(k, make, deadline, out, err);
+	else
+		error_move(err, &why);
+	return rc < 0 ? error_wrap(err, "making the place's relay") : 0;
+}
+
 int keeper_make(struct keeper *k, const struct wire_place_make *make, int64_t deadline,
 		struct relay_place *out, struct error *err)
 {
-	int rc = SAY_GUARDED(
-		"keeper.make",
-		ask(k, WIRE_PLACE_MAKE, make, WIRE_PLACE_STATE, take_place, out, deadline, err),
-		err);
+	struct keeper_making *making;
 
-	return rc < 0 ? error_wrap(err, "making the place's relay") : 0;
+	if (keeper_make_ask(k, make, -1, deadline, &making, err) < 0)
+		return error_wrap(err, "making the place's relay");
+	return keeper_make_hear(k, making, make, deadline, out, err);
 }
 
 /* With no keeper and nothing on disk there is nothing to ask about. */

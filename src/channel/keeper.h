@@ -31,6 +31,7 @@ struct relay_place {
 	char *upper;    /* NULL: its workspace is no layer over the host's */
 	uint64_t walls; /* wire/walls.h */
 	bool pooled;    /* kept ready by the keeper, for nobody yet */
+	bool handed;    /* the connection that went with the question is its relay's */
 	char id[65];
 };
 void relay_place_clear(struct relay_place *place);
@@ -38,6 +39,18 @@ void relay_place_clear(struct relay_place *place);
 /* Deadlines: channel_now. All of them start a keeper if none runs, unless it says otherwise. */
 int keeper_make(struct keeper *keeper, const struct wire_place_make *make, int64_t deadline,
 		struct relay_place *out, struct error *err);
+/*
+ * The same in two halves: asking, with an end of a connection for the relay (wire/message.h; -1:
+ * none), and hearing of it. The descriptor stays the caller's.
+ */
+struct keeper_making;
+int keeper_make_ask(struct keeper *keeper, const struct wire_place_make *make, int handed,
+		    int64_t deadline, struct keeper_making **out, struct error *err);
+/* Takes `making`. A keeper that died meanwhile is replaced and asked again. */
+int keeper_make_hear(struct keeper *keeper, struct keeper_making *making,
+		     const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
+		     struct error *err);
+void keeper_making_free(struct keeper_making *making); /* NULL is fine */
 /* A place that does not exist is success. */
 int keeper_destroy(struct keeper *keeper, const char *place_id, int64_t deadline,
 		   struct error *err);

@@ -45,6 +45,7 @@ void link_unref(struct link *l)
 		wipe(l->out.data, l->out.cap);
 	buf_free(&l->out);
 	buf_free(&l->partial);
+	pthread_cond_destroy(&l->welcomed);
 	pthread_mutex_destroy(&l->lock);
 	free(l->name);
 	free(l);
@@ -70,11 +71,13 @@ int link_new(struct channel_loop *loop, int fd, const struct link_options *optio
 	*out = NULL;
 	atomic_init(&l->refs, 1);
 	pthread_mutex_init(&l->lock, NULL);
+	channel_cond_init(&l->welcomed);
 	l->loop = loop;
 	l->fd = fd;
 	l->name = xstrdup(options->name);
 	l->ping_ms = options->ping_ms;
 	l->features = options->features;
+	l->expects_welcome = options->handed;
 	l->owner = options->owner;
 	l->down = options->down;
 	l->heard_ms = l->said_ms = channel_now();
@@ -104,9 +107,21 @@ bool link_is_up(struct link *l)
 	return up;
 }
 
-uint64_t link_features(const struct link *l)
+int link_features(struct link *l, uint64_t *features, struct error *err)
 {
-	return l->features;
+	int64_t deadline = channel_now() + WIRE_HELLO_MS;
+	int rc = 0;
+
+	pthread_mutex_lock(&l->lock);
+	while (l->expects_welcome && !l->broken &&
+	       channel_cond_wait(&l->welcomed, &l->lock, deadline))
+		;
+	*features = l->features;
+	if (l->expects_welcome)
+		rc = l->broken ? link_down_error(l, err)
+			       : error_set(err, ERR_TIMEOUT, "%s: no welcome in time", l->name);
+	pthread_mutex_unlock(&l->lock);
+	return rc;
 }
 
 enum wire_error_code link_refusal(struct link *l)
@@ -130,6 +145,7 @@ void link_break_locked(struct link *l)
 	for (size_t i = 0; i < ARRAY_SIZE(l->streams); i++)
 		for (struct stream *s = l->streams[i]; s; s = s->next)
 			stream_wake_locked(s);
+	pthread_cond_broadcast(&l->welcomed);
 }
 
 void link_close(struct link *l)
@@ -311,6 +327,24 @@ int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const
 	return 0;
 }
 
+bool link_hand_locked(struct link *l, uint32_t stream, enum wire_type type, const void *msg, int fd)
+{
+	struct buf *out = &l->out;
+	ssize_t n;
+
+	/* With something before it, it would come with that. */
+	if (l->broken || out->len > l->out_pos || wire_encode(out, stream, type, msg, NULL) < 0)
+		return false;
+	n = fd_send_with(l->fd, out->data, out->len, &fd, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n > 0)
+		l->out_pos = (size_t)n;
+	else
+		wipe(out->data, out->len), out->len = 0;
+	l->said_ms = channel_now();
+	link_flush_locked(l);
+	return n > 0;
+}
+
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err)
 {
@@ -400,14 +434,12 @@ static int answer_take(struct link *l, const struct item *item, enum wire_type l
 	return 0;
 }
 
-int link_call(struct link *l, enum wire_type type, const void *msg, enum wire_type last,
-	      link_answer_fn *each, void *arg, int64_t deadline, struct error *err)
+int stream_hear(struct stream *s, enum wire_type last, link_answer_fn *each, void *arg,
+		int64_t deadline, struct error *err)
 {
-	struct stream *s = link_open(l, type, msg, 0, err);
+	struct link *l = stream_link(s);
 	int rc = 0;
 
-	if (!s)
-		return -1;
 	while (rc == 0) {
 		struct item *items;
 		int got = stream_take(s, deadline, &items);
@@ -420,6 +452,15 @@ int link_call(struct link *l, enum wire_type type, const void *msg, enum wire_ty
 			rc = answer_take(l, i, last, each, arg, err);
 		items_free(&items);
 	}
-	stream_close(s);
 	return rc < 0 ? -1 : 0;
+}
+
+int link_call(struct link *l, enum wire_type type, const void *msg, enum wire_type last,
+	      link_answer_fn *each, void *arg, int64_t deadline, struct error *err)
+{
+	struct stream *s = link_open(l, type, msg, 0, err);
+	int rc = s ? stream_hear(s, last, each, arg, deadline, err) : -1;
+
+	stream_close(s);
+	return rc;
 }

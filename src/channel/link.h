@@ -36,6 +36,7 @@ struct link_options {
 	const char *name;  /* for the log; copied */
 	int64_t ping_ms;   /* at most this long between two things we say */
 	uint64_t features; /* the other side's, WIRE_FEATURE_* */
+	bool handed;       /* the first to come is WELCOME, which says the features */
 	void *owner;       /* borrowed */
 	void (*down)(struct link *link, void *owner); /* once, from the loop's thread; or NULL */
 };
@@ -56,7 +57,11 @@ static inline void link_unrefp(struct link **link)
 #define _cleanup_link_ _cleanup_(link_unrefp)
 
 bool link_is_up(struct link *link);
-uint64_t link_features(const struct link *link);
+/*
+ * What the other side can do. Of a connection that was handed over that comes with its WELCOME:
+ * ERR_UNAVAILABLE when it is down before, ERR_TIMEOUT after WIRE_HELLO_MS.
+ */
+int link_features(struct link *link, uint64_t *features, struct error *err);
 /* Ends it; whoever waits on a stream is woken. */
 void link_close(struct link *link);
 /* The other side broke a rule: logs what, and ends it. Returns -1 with ERR_PROTOCOL. */
@@ -73,6 +78,12 @@ enum wire_error_code link_refusal(struct link *link);
  */
 struct stream *link_open(struct link *link, enum wire_type type, const void *msg, uint32_t credit,
 			 struct error *err);
+/*
+ * The same with a descriptor for the other side, which stays the caller's. When the socket does not
+ * take it at once, `plainly` is sent instead, alone.
+ */
+struct stream *link_open_handing(struct link *link, enum wire_type type, const void *msg, int fd,
+				 const void *plainly, struct error *err);
 /* A request whose answer interests nobody. */
 int link_tell(struct link *link, enum wire_type type, const void *msg, struct error *err);
 /* One that may wait until something else is said, at the latest the next ping. */
@@ -82,6 +93,9 @@ int link_tell_later(struct link *link, enum wire_type type, const void *msg, str
  * ERROR, goes to `each` (may be NULL); -1 from it ends the call. Deadline: channel_now.
  */
 typedef int link_answer_fn(void *arg, const struct wire_message *m, struct error *err);
+/* The second half of it. */
+int stream_hear(struct stream *stream, enum wire_type last, link_answer_fn *each, void *arg,
+		int64_t deadline, struct error *err);
 int link_call(struct link *link, enum wire_type type, const void *msg, enum wire_type last,
 	      link_answer_fn *each, void *arg, int64_t deadline, struct error *err);
 

@@ -121,6 +121,18 @@ static void take_message_locked(struct link *l, const struct frame *f)
 	push_locked(l, s, f);
 }
 
+/* Who did not have to prove anything says here what a challenge would have said. */
+static void take_welcome_locked(struct link *l, const struct wire_welcome *m)
+{
+	if (m->version < WIRE_MIN_VERSION || m->version > WIRE_VERSION) {
+		link_violated_locked(l, "it speaks a version that was not offered");
+		return;
+	}
+	l->features = m->features;
+	l->expects_welcome = false;
+	pthread_cond_broadcast(&l->welcomed);
+}
+
 /* Stream 0: the connection itself. */
 static void take_own_locked(struct link *l, const struct frame *f)
 {
@@ -134,6 +146,10 @@ static void take_own_locked(struct link *l, const struct frame *f)
 	}
 	if (wire_decode(f, &m, &err) < 0) {
 		link_violated_locked(l, err.message);
+		return;
+	}
+	if (m.type == WIRE_WELCOME && l->expects_welcome) {
+		take_welcome_locked(l, &m.welcome);
 		return;
 	}
 	switch (m.type) {
@@ -165,6 +181,8 @@ static void take_frame_locked(struct link *l, const struct frame *f)
 
 	if (f->stream == 0) {
 		take_own_locked(l, f);
+	} else if (l->expects_welcome) {
+		link_violated_locked(l, "an answer before the welcome");
 	} else if (f->stream > l->last_stream) {
 		snprintf(text, sizeof(text), "stream %u was never opened", (unsigned)f->stream);
 		link_violated_locked(l, text);

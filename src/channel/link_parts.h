@@ -39,12 +39,14 @@ struct link {
 	int fd;
 	char *name;
 	int64_t ping_ms;
-	uint64_t features;
 	void *owner;
 	void (*down)(struct link *, void *);
 	struct buf partial; /* the beginning of a frame; only whoever reads */
 
 	pthread_mutex_t lock;
+	uint64_t features;
+	bool expects_welcome;    /* nothing is known of the other side before */
+	pthread_cond_t welcomed; /* or broken */
 	struct stream *streams[BUCKETS];
 	uint32_t last_stream;
 	struct buf out;
@@ -88,6 +90,9 @@ int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const
 		     struct error *err);
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err);
+/* False: nothing was sent, since the socket does not take it now. */
+bool link_hand_locked(struct link *l, uint32_t stream, enum wire_type type, const void *msg,
+		      int fd);
 /* A DATA frame; what the socket takes at once is not copied. */
 struct led_data {
 	const void *lead, *data;

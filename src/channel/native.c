@@ -13,6 +13,14 @@
 
 #define ASK_WAIT_MS 10000
 
+int executor_begin_place(struct executor *executor, const char *place_id, int64_t generation,
+			 int64_t wait_ms, struct error *err)
+{
+	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+
+	return place ? place_begin(place, channel_now() + wait_ms, err) : -1;
+}
+
 int executor_make_place(struct executor *executor, const char *place_id, int64_t generation,
 			int64_t wait_ms, uint64_t *walls, struct error *err)
 {

@@ -14,10 +14,12 @@ static int refuse(struct error *err, const char *why)
 	return error_set(err, ERR_UNSUPPORTED_ENV, "the lease cannot be paused: %s", why);
 }
 
-static int check_features(const struct link *link, struct error *err)
+static int check_features(struct link *link, struct error *err)
 {
-	uint64_t features = link_features(link);
+	uint64_t features;
 
+	if (link_features(link, &features, err) < 0)
+		return -1;
 	if (features & WIRE_FEATURE_PAUSE)
 		return 0;
 	if (features & WIRE_FEATURE_TREE_SHIM)

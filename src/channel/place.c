@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -47,6 +48,7 @@ void place_unref(struct open_place *p)
 		return;
 	if (p->link)
 		link_unref(p->link);
+	keeper_making_free(p->making);
 	wipe(p->key, sizeof(p->key));
 	one_shot_drop(&p->one_shot);
 	close_fdp(&p->stop_fd);
@@ -272,11 +274,64 @@ enum reach {
 	TAKEN,   /* another server has it */
 };
 
-static enum reach make_relay(struct open_place *p, int64_t deadline, struct error *err)
+static uint64_t next_epoch(struct executor *executor)
 {
-	struct keeper *keeper = p->executor->keeper;
-	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
-	struct wire_place_make m = {
+	unsigned count = atomic_fetch_add(&executor->connections, 1) + 1;
+
+	return (uint64_t)executor->boot_epoch << 32 | count;
+}
+
+/* A connection to the relay becomes a link. The descriptor is taken in any case. */
+static int new_link(struct open_place *p, int fd, struct link_options *options,
+		    const struct buf *early, struct link **out, struct error *err)
+{
+	_cleanup_free_ char *name = xasprintf("relay of place %s", p->id);
+
+	options->name = name;
+	options->owner = place_ref(p);
+	options->down = link_down;
+	if (link_new(p->executor->loop, fd, options, early->data, early->len, out, err) == 0)
+		return 0;
+	place_unref(p);
+	return -1;
+}
+
+/* Three chances to be heard before the relay gives us up. */
+static int64_t ping_period(uint64_t absence_ms)
+{
+	int64_t most = (int64_t)MIN_OF(absence_ms, PLACE_ABSENCE_MAX_MS) / 3;
+
+	return MAX_OF(MIN_OF(most, (int64_t)WIRE_IDLE_MS), 100);
+}
+
+/*
+ * The relay's first connection, to be handed over with what it is made from: *theirs, and the link
+ * at our end, with the hello on its way.
+ */
+static int hand_over(struct open_place *p, int *theirs, struct link **out, struct error *err)
+{
+	struct link_options options = {
+		.handed = true,
+		.ping_ms = ping_period((uint64_t)p->absence_ms),
+	};
+	_cleanup_buf_ struct buf words = { 0 }, none = { 0 };
+	_cleanup_close_ int ours = -1;
+	struct hello hello;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return error_errno(err, errno, "making a connection");
+	ours = pair[0];
+	*theirs = pair[1];
+	if (hello_offer(&hello, p->id, next_epoch(p->executor), 0, &words, err) < 0 ||
+	    fd_write_all(ours, words.data, words.len, err) < 0)
+		return -1;
+	return new_link(p, steal_fd(&ours), &options, &none, out, err);
+}
+
+static void describe(const struct open_place *p, struct wire_place_make *m)
+{
+	*m = (struct wire_place_make){
 		.place_id = p->id,
 		.kind = p->sandbox ? PLACE_NATIVE
 			: p->root  ? PLACE_DIR
@@ -288,7 +343,18 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 		.cwd = p->cwd,
 		.absence_ms = (uint64_t)p->absence_ms,
 	};
-	int rc;
+	memcpy(m->key, p->key, sizeof(m->key));
+}
+
+/* The link is there when this returns, and something to say may be said on it. */
+static enum reach ask_for_relay(struct open_place *p, const struct wire_place_make *m,
+				int64_t deadline, struct error *err)
+{
+	struct keeper *keeper = p->executor->keeper;
+	struct keeper_making *making;
+	_cleanup_close_ int theirs = -1;
+	struct link *link = NULL;
+	bool paused;
 
 	/* A provider may leave its directory to the first who needs it. */
 	if (p->root && dir_make(AT_FDCWD, p->root, 0700, err) < 0)
@@ -296,15 +362,47 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 	if (p->fresh && keeper_destroy(keeper, p->id, deadline, err) < 0)
 		return NOT_YET;
 	p->fresh = false;
-	memcpy(m.key, p->key, sizeof(m.key));
-	rc = keeper_make(keeper, &m, deadline, &made, err);
+	pthread_mutex_lock(&p->lock);
+	paused = p->paused;
+	pthread_mutex_unlock(&p->lock);
+	/* One that is to stand still is told so first, over a link that is greeted. */
+	if (!paused && hand_over(p, &theirs, &link, err) < 0)
+		return NOT_YET;
+	if (keeper_make_ask(keeper, m, theirs, deadline, &making, err) < 0) {
+		if (link)
+			link_close(link);
+		if (link)
+			link_unref(link);
+		return NOT_YET;
+	}
+	pthread_mutex_lock(&p->lock);
+	p->making = making;
+	p->link = link;
+	pthread_mutex_unlock(&p->lock);
+	return REACHED;
+}
+
+/* What the keeper says to it. A link that did not get to the relay is none. */
+static enum reach hear_of_relay(struct open_place *p, const struct wire_place_make *m,
+				int64_t deadline, struct error *err)
+{
+	struct keeper *keeper = p->executor->keeper;
+	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
+	struct keeper_making *making;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	making = steal(p->making);
+	pthread_mutex_unlock(&p->lock);
+	rc = keeper_make_hear(keeper, making, m, deadline, &made, err);
 	/* What an earlier holder's end has not removed yet makes way first. */
 	if (rc == 0 && made.state == PLACE_ENDING) {
-		if (keeper_destroy(keeper, p->id, deadline, err) < 0)
-			return NOT_YET;
-		rc = keeper_make(keeper, &m, deadline, &made, err);
+		rc = keeper_destroy(keeper, p->id, deadline, err);
+		if (rc == 0)
+			rc = keeper_make(keeper, m, deadline, &made, err);
 	}
-	wipe(m.key, sizeof(m.key));
+	if (rc < 0 || made.state != PLACE_ALIVE || !made.handed)
+		place_drop_link(p);
 	if (rc < 0)
 		return NOT_YET;
 	if (made.state == PLACE_ALIVE) {
@@ -316,6 +414,20 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
 		  made.ended ? made.ended : "no reason known");
 	return LOST;
+}
+
+static enum reach make_relay(struct open_place *p, int64_t deadline, struct error *err)
+{
+	struct wire_place_make m;
+	enum reach r = REACHED;
+
+	describe(p, &m);
+	if (!p->making)
+		r = ask_for_relay(p, &m, deadline, err);
+	if (r == REACHED)
+		r = hear_of_relay(p, &m, deadline, err);
+	wipe(m.key, sizeof(m.key));
+	return r;
 }
 
 /* Nobody listens: is the relay dead, or is it only that we cannot reach it? */
@@ -341,11 +453,7 @@ static enum reach judge(struct open_place *p, int64_t deadline, struct error *er
 static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct greeting *g,
 			struct error *err)
 {
-	struct executor *executor = p->executor;
-	unsigned count = atomic_fetch_add(&executor->connections, 1) + 1;
-	uint64_t epoch = (uint64_t)executor->boot_epoch << 32 | count;
-
-	if (greet_relay(fd, p->id, p->key, epoch, deadline, g, err) == 0)
+	if (greet_relay(fd, p->id, p->key, next_epoch(p->executor), deadline, g, err) == 0)
 		return REACHED;
 	error_wrap(err, "greeting the relay of place %s", p->id);
 	if (g->refusal == WERR_STALE_EPOCH)
@@ -361,10 +469,9 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 			struct link **out, struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, p->id);
-	_cleanup_free_ char *name = xasprintf("relay of place %s", p->id);
 	_cleanup_greeting_ struct greeting g = { 0 };
 	_cleanup_close_ int fd = -1;
-	struct link_options options = { .name = name, .owner = p, .down = link_down };
+	struct link_options options = { 0 };
 	enum reach r;
 	pid_t pid;
 
@@ -373,6 +480,9 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 		if (r != REACHED)
 			return r;
 		*made = true;
+		*out = place_current_link(p);
+		if (*out)
+			return REACHED;
 	}
 	if (greet_connect(p->executor->dirfd, path, p->sandbox != NULL, &fd, &pid, err) < 0) {
 		if (err->code == ERR_FORBIDDEN) {
@@ -388,17 +498,8 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 	if (r != REACHED)
 		return r;
 	options.features = g.features;
-	/* Three chances to be heard before the relay gives us up. */
-	options.ping_ms = MAX_OF(MIN_OF((int64_t)MIN_OF(g.absence_ms, PLACE_ABSENCE_MAX_MS) / 3,
-					(int64_t)WIRE_IDLE_MS),
-				 100);
-	place_ref(p);
-	if (link_new(p->executor->loop, steal_fd(&fd), &options, g.early.data, g.early.len, out,
-		     err) < 0) {
-		place_unref(p);
-		return NOT_YET;
-	}
-	return REACHED;
+	options.ping_ms = ping_period(g.absence_ms);
+	return new_link(p, steal_fd(&fd), &options, &g.early, out, err) < 0 ? NOT_YET : REACHED;
 }
 
 /* 1: *out is the link; 0: one has to be made, by us; -1: there will be none. */
@@ -497,37 +598,102 @@ int place_link(struct open_place *p, bool make, int64_t deadline, struct link **
 }
 
 /*
- * Made, and with the mender on its way to it: greeting the relay can go on while the caller writes
- * down that there is a place, and who has something to say to it waits for the link.
+ * This thread is the one that makes the relay, unless that is done. 1: it is, 0: to do; -1: there
+ * will be none.
  */
-int place_make(struct open_place *p, int64_t deadline, struct error *err)
+static int begin_making_locked(struct open_place *p, int64_t deadline, struct error *err)
 {
 	_cleanup_link_ struct link *link = NULL;
 	int rc;
 
+	while (p->making && p->connecting)
+		if (!channel_cond_wait(&p->changed, &p->lock, deadline))
+			return error_set(err, ERR_TIMEOUT, "the place's relay is not made yet");
+	rc = p->making ? 0 : settled_locked(p, deadline, &link, err);
+	if (rc == 0 && p->made)
+		rc = 1;
+	p->connecting |= rc == 0;
+	return rc;
+}
+
+static void end_making_locked(struct open_place *p)
+{
+	p->connecting = false;
+	pthread_cond_broadcast(&p->changed);
+}
+
+int place_begin(struct open_place *p, int64_t deadline, struct error *err)
+{
+	struct wire_place_make m;
+	enum reach r = REACHED;
+	int rc;
+
 	pthread_mutex_lock(&p->lock);
-	rc = settled_locked(p, deadline, &link, err);
-	if (rc == 0 && !p->made) {
+	rc = begin_making_locked(p, deadline, err);
+	if (rc == 0 && !p->making) {
+		pthread_mutex_unlock(&p->lock);
+		describe(p, &m);
+		r = ask_for_relay(p, &m, deadline, err);
+		wipe(m.key, sizeof(m.key));
+		pthread_mutex_lock(&p->lock);
+	}
+	if (rc == 0)
+		end_making_locked(p);
+	pthread_mutex_unlock(&p->lock);
+	return rc < 0 || r != REACHED ? -1 : 0;
+}
+
+/*
+ * Made, and if it has no link yet with the mender on its way to it: greeting the relay can go on
+ * while the caller writes down that there is a place, and who has something to say to it waits for
+ * the link.
+ */
+int place_make(struct open_place *p, int64_t deadline, struct error *err)
+{
+	bool linked;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	rc = begin_making_locked(p, deadline, err);
+	if (rc == 0) {
 		enum reach r;
 
-		p->connecting = true;
 		pthread_mutex_unlock(&p->lock);
 		r = make_relay(p, deadline, err);
 		pthread_mutex_lock(&p->lock);
-		p->connecting = false;
 		p->made = r == REACHED;
-		pthread_cond_broadcast(&p->changed);
+		end_making_locked(p);
 		if (r == LOST)
 			error_recode(err, ERR_LEASE_LOST);
 		rc = r == REACHED ? 0 : -1;
 	}
+	linked = p->link != NULL;
 	pthread_mutex_unlock(&p->lock);
-	if (rc == 0) {
+	if (rc >= 0 && !linked) {
 		pthread_mutex_lock(&p->executor->lock);
 		mend_locked(p, 0);
 		pthread_mutex_unlock(&p->executor->lock);
 	}
 	return rc < 0 ? -1 : 0;
+}
+
+void place_settle(struct open_place *p, int64_t deadline)
+{
+	_cleanup_error_ struct error err = { 0 };
+	bool begun;
+
+	pthread_mutex_lock(&p->lock);
+	while (p->making && p->connecting && channel_cond_wait(&p->changed, &p->lock, deadline))
+		;
+	begun = p->making && !p->connecting;
+	p->connecting |= begun;
+	pthread_mutex_unlock(&p->lock);
+	if (!begun)
+		return;
+	make_relay(p, deadline, &err);
+	pthread_mutex_lock(&p->lock);
+	end_making_locked(p);
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* The mender */

@@ -5,8 +5,7 @@
 #include "channel/link_parts.h"
 #include "channel/waits.h"
 
-struct stream *link_open(struct link *l, enum wire_type type, const void *msg, uint32_t credit,
-			 struct error *err)
+static struct stream *stream_new(uint32_t credit)
 {
 	struct stream *s = xcalloc(1, sizeof(*s));
 
@@ -14,9 +13,13 @@ struct stream *link_open(struct link *l, enum wire_type type, const void *msg, u
 	s->tail = &s->head;
 	s->allowed = credit;
 	channel_cond_init(&s->changed);
-	pthread_mutex_lock(&l->lock);
-	if (link_request_locked(l, type, msg, &s->id, err) < 0) {
-		pthread_mutex_unlock(&l->lock);
+	return s;
+}
+
+/* NULL, and nothing left of it, unless its request is on the way. */
+static struct stream *opened_locked(struct link *l, struct stream *s, bool asked)
+{
+	if (!asked) {
 		pthread_cond_destroy(&s->changed);
 		free(s);
 		return NULL;
@@ -24,6 +27,34 @@ struct stream *link_open(struct link *l, enum wire_type type, const void *msg, u
 	s->link = link_ref(l);
 	s->next = l->streams[s->id % ARRAY_SIZE(l->streams)];
 	l->streams[s->id % ARRAY_SIZE(l->streams)] = s;
+	return s;
+}
+
+struct stream *link_open(struct link *l, enum wire_type type, const void *msg, uint32_t credit,
+			 struct error *err)
+{
+	struct stream *s = stream_new(credit);
+
+	pthread_mutex_lock(&l->lock);
+	s = opened_locked(l, s, link_request_locked(l, type, msg, &s->id, err) == 0);
+	pthread_mutex_unlock(&l->lock);
+	return s;
+}
+
+struct stream *link_open_handing(struct link *l, enum wire_type type, const void *msg, int fd,
+				 const void *plainly, struct error *err)
+{
+	struct stream *s = stream_new(0);
+	bool asked;
+
+	pthread_mutex_lock(&l->lock);
+	asked = l->last_stream < UINT32_MAX &&
+		link_hand_locked(l, l->last_stream + 1, type, msg, fd);
+	if (asked)
+		s->id = ++l->last_stream;
+	else
+		asked = link_request_locked(l, type, plainly, &s->id, err) == 0;
+	s = opened_locked(l, s, asked);
 	pthread_mutex_unlock(&l->lock);
 	return s;
 }

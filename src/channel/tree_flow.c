@@ -21,15 +21,16 @@ static int reach(const struct place_ref *ref, const struct tree_request *r, stru
 {
 	_cleanup_place_ struct open_place *shell = place_file_shell(ref);
 	_cleanup_place_ struct open_place *place = NULL;
+	uint64_t features;
 
 	if (shell)
 		return error_set(err, ERR_UNSUPPORTED_ENV,
 				 "this place has no relay, so trees of files cannot be brought "
 				 "there or back");
 	place = place_file_reach(ref, channel_now() + FILE_WAIT_MS, link, err);
-	if (!place)
+	if (!place || link_features(*link, &features, err) < 0)
 		return -1;
-	if (!(link_features(*link) & WIRE_FEATURE_TREES))
+	if (!(features & WIRE_FEATURE_TREES))
 		return error_set(err, ERR_UNSUPPORTED_ENV,
 				 "the relay of this place is of an older version that cannot "
 				 "move trees of files: release the place and acquire it anew");

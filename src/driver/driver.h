@@ -76,6 +76,9 @@ struct driver {
 	bool (*fleeting)(const struct environment *environment);
 	/* Its places can have a directory of this host as their workspace; NULL: they cannot. */
 	bool (*mounts)(const struct environment *environment);
+	/* As provider_begin; NULL: none of its places can. */
+	int (*begin)(struct driver_host *host, const struct place_request *request,
+		     struct error *err);
 	int (*acquire)(struct driver_host *host, const struct place_request *request,
 		       struct place_grant *out, struct error *err);
 	int (*resume)(struct driver_host *host, const struct place_request *request,
@@ -148,6 +151,11 @@ bool driver_is_fleeting(const struct drivers *d, const struct environment *envir
 /* ERR_UNPROCESSABLE when places of the environment cannot have a workspace of the host mounted. */
 int driver_check_mount(const struct drivers *d, const struct environment *environment,
 		       struct error *err);
+/*
+ * 1: what driver_acquire, which has to follow, will grant is begun, under the name that was
+ * announced, and commands may be started in it. 0: this place has to be acquired first.
+ */
+int driver_begin(const struct drivers *d, const struct place_request *request, struct error *err);
 int driver_acquire(const struct drivers *d, const struct place_request *request,
 		   struct place_grant *out, struct error *err);
 int driver_resume(const struct drivers *d, const struct place_request *request,

@@ -246,6 +246,14 @@ static void fill_grant(const struct place_request *request, const struct provide
 	out->discoverable = provider->discoverable;
 }
 
+static int sandbox_begin(struct driver_host *host, const struct place_request *request,
+			 struct error *err)
+{
+	struct provider_request wanted = request_for(request);
+
+	return provider_begin(host->providers, &wanted, err);
+}
+
 static int sandbox_acquire(struct driver_host *host, const struct place_request *request,
 			   struct place_grant *out, struct error *err)
 {
@@ -390,6 +398,7 @@ const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.reuses = sandbox_reuses,
 	.fleeting = sandbox_is_fleeting,
 	.mounts = sandbox_mounts,
+	.begin = sandbox_begin,
 	.acquire = sandbox_acquire,
 	.resume = sandbox_resume,
 	.release = sandbox_release,

@@ -102,6 +102,13 @@ static void send_state(struct client *c, uint32_t stream, const struct place *pl
 	client_send(c, stream, WIRE_PLACE_STATE, &state);
 }
 
+/* To the one who had it made; its connection is not the next one's who asks. */
+static void send_made(struct client *c, uint32_t stream, struct place *place)
+{
+	send_state(c, stream, place);
+	place->handed = false;
+}
+
 void client_place_ready(struct place *place)
 {
 	struct client *c = place->maker.client;
@@ -109,7 +116,7 @@ void client_place_ready(struct place *place)
 	place->maker.client = NULL;
 	if (!c)
 		return;
-	send_state(c, place->maker.stream, place);
+	send_made(c, place->maker.stream, place);
 	client_flush(c);
 }
 
@@ -173,23 +180,27 @@ static struct place *find_told(struct keeper *keeper, const char *id)
 static void serve_make(struct client *c, const struct wire_message *m)
 {
 	struct place *place = find_told(c->keeper, m->place_make.place_id);
+	_cleanup_close_ int handed = m->place_make.handed ? conn_take_fd(&c->conn) : -1;
 	_cleanup_error_ struct error err = { 0 };
 	enum wire_error_code code;
 
-	if (place && place->phase != PLACE_MAKING) {
-		send_state(c, m->stream, place);
-		return;
-	}
 	if (place && place->maker.client) {
 		wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0, "it is being made");
 		return;
 	}
-	if (!place && place_make(c->keeper, &m->place_make, &place, &code, &err) < 0) {
+	/* What went with another question is the connection of somebody who has gone. */
+	if (place)
+		place->handed = false;
+	if (place && place->phase != PLACE_MAKING) {
+		send_state(c, m->stream, place);
+		return;
+	}
+	if (!place && place_make(c->keeper, &m->place_make, &handed, &place, &code, &err) < 0) {
 		wire_encode_error(&c->conn.out, m->stream, code, 0, "%s", err.message);
 		return;
 	}
 	if (place->phase != PLACE_MAKING) {
-		send_state(c, m->stream, place);
+		send_made(c, m->stream, place);
 		return;
 	}
 	place->maker.client = c;
@@ -262,7 +273,8 @@ static void serve_ping(struct client *c, const struct wire_message *m)
 static void greet(struct client *c, const struct wire_message *m)
 {
 	_cleanup_error_ struct error err = { 0 };
-	struct wire_keeper_welcome welcome = { .pid = (uint32_t)getpid(),
+	struct wire_keeper_welcome welcome = { .features = WIRE_KEEPER_HANDS,
+					       .pid = (uint32_t)getpid(),
 					       .program_version = BERTH_VERSION };
 	char boot[ID_SIZE];
 
@@ -377,6 +389,7 @@ static void listener_ready(struct watch *watch, uint32_t events)
 	c->timer.due = hello_late;
 	c->end.due = end_due;
 	conn_init(&c->conn, fd, REQUEST_MAX);
+	c->conn.takes_fds = true;
 	c->next = keeper->clients;
 	keeper->clients = c;
 	keeper->client_count++;

@@ -90,7 +90,9 @@ struct place {
 	struct watch death;
 	struct watch ready; /* our end of the config socket, closed by the relay when it listens */
 	int ready_fd;
-	int listener; /* the relay's socket, kept to be used again; -1: not kept */
+	int handed_fd; /* its first connection, on the way to it; -1: none */
+	bool handed;   /* it went with the config, and who asked for the place waits to hear so */
+	int listener;  /* the relay's socket, kept to be used again; -1: not kept */
 	struct timer timer;
 	int64_t cleaning_since;
 	int retry_ms;
@@ -259,12 +261,15 @@ static inline int *birth_fd(struct birth *b, int number)
 int birth_arrange(struct birth *b);
 void relay_exec(const struct place *place, int image);
 
-/* make.c: on success the place is in the list, and MAKING or already ALIVE. */
-int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
-	       enum wire_error_code *code, struct error *err);
+/*
+ * make.c: on success the place is in the list, and MAKING or already ALIVE. *handed, if it is one,
+ * is taken for the first connection of the relay that is made.
+ */
+int place_make(struct keeper *keeper, const struct wire_place_make *m, int *handed,
+	       struct place **out, enum wire_error_code *code, struct error *err);
 /* The same for the pool: its relay gets no config yet. */
 int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct shape *shape,
-		  struct place **out, enum wire_error_code *code, struct error *err);
+		  int *handed, struct place **out, enum wire_error_code *code, struct error *err);
 bool place_id_is_valid(const char *id);
 /* What the first process of a sandbox says, until the socket closes. True: it has. */
 bool place_hear(struct place *place);

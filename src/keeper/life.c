@@ -43,7 +43,7 @@ struct place *place_new(struct keeper *keeper, const char *id)
 
 	place->keeper = keeper;
 	snprintf(place->id, sizeof(place->id), "%s", id);
-	place->pidfd = place->ready_fd = place->listener = -1;
+	place->pidfd = place->ready_fd = place->handed_fd = place->listener = -1;
 	place->net_fd = place->mounts_fd = -1;
 	place->death.fd = place->ready.fd = -1;
 	place->timer.due = step_due;
@@ -87,6 +87,7 @@ void place_free(struct place *place)
 	loop_disarm(&keeper->loop, &place->timer);
 	close_fdp(&place->pidfd);
 	close_fdp(&place->ready_fd);
+	close_fdp(&place->handed_fd);
 	close_fdp(&place->net_fd);
 	drop_mounts(place);
 	spare_drop_listener(place);
@@ -127,6 +128,7 @@ void place_describe(const struct place *place, struct place_paths *paths,
 		.walls = place->walls,
 		.label = place->label,
 		.pool = place->pooled + (place->pooled && place->warm),
+		.handed = place->handed,
 	};
 }
 
@@ -285,6 +287,7 @@ static void start_cleaning(struct place *place)
 	loop_unwatch(&place->keeper->loop, &place->ready);
 	loop_unwatch(&place->keeper->loop, &place->death);
 	close_fdp(&place->ready_fd);
+	close_fdp(&place->handed_fd);
 	close_fdp(&place->pidfd);
 	/* Who looks for a relay that died shall be refused, not kept waiting. */
 	if (!place->destroy)

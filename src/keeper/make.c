@@ -109,7 +109,24 @@ static int make_root(const struct place *place, const struct wire_place_make *m,
 	return 0;
 }
 
-static int send_config(const struct place *place, const struct wire_place_make *m,
+/* The first connection, if there is one, goes along with the first byte. */
+static int send_bytes(struct place *place, int fd, const struct buf *bytes, struct error *err)
+{
+	bool hands = place->handed_fd >= 0;
+	ssize_t n;
+
+	do
+		n = fd_send_with(fd, bytes->data, bytes->len, &place->handed_fd, hands,
+				 MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return error_errno(err, errno, "sending the config");
+	place->handed = hands;
+	close_fdp(&place->handed_fd);
+	return fd_write_all(fd, bytes->data + n, bytes->len - (size_t)n, err);
+}
+
+static int send_config(struct place *place, const struct wire_place_make *m,
 		       const struct sandbox_spec *spec, int fd, struct error *err)
 {
 	bool native = place->kind == PLACE_NATIVE;
@@ -140,7 +157,7 @@ static int send_config(const struct place *place, const struct wire_place_make *
 	r = wire_encode(&bytes, 0, WIRE_RELAY_CONFIG, &config, err);
 	wipe(&config, sizeof(config));
 	if (r == 0)
-		r = fd_write_all(fd, bytes.data, bytes.len, err);
+		r = send_bytes(place, fd, &bytes, err);
 	if (bytes.data)
 		wipe(bytes.data, bytes.len);
 	if (r == 0 && shutdown(fd, SHUT_WR) < 0)
@@ -408,7 +425,7 @@ static void say_unsuited(enum wire_error_code *code, const struct error *err)
 }
 
 int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct shape *shape,
-		  struct place **out, enum wire_error_code *code, struct error *err)
+		  int *handed, struct place **out, enum wire_error_code *code, struct error *err)
 {
 	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = SANDBOX_SPEC_NONE;
 	struct place *place = place_new(keeper, m->place_id);
@@ -416,6 +433,8 @@ int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct
 	*code = WERR_INVALID;
 	place->pooled = shape != NULL;
 	place->shape = shape;
+	if (handed)
+		place->handed_fd = steal_fd(handed);
 	if (fill_place(place, m, &spec, code, err) < 0) {
 		say_unsuited(code, err);
 		native_freed(place);
@@ -447,8 +466,8 @@ static struct place *find_prepared(struct keeper *keeper, const struct wire_plac
 	return shape ? pool_take(shape, m) : NULL;
 }
 
-int place_make(struct keeper *keeper, const struct wire_place_make *m, struct place **out,
-	       enum wire_error_code *code, struct error *err)
+int place_make(struct keeper *keeper, const struct wire_place_make *m, int *handed,
+	       struct place **out, enum wire_error_code *code, struct error *err)
 {
 	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = SANDBOX_SPEC_NONE;
 
@@ -457,8 +476,9 @@ int place_make(struct keeper *keeper, const struct wire_place_make *m, struct pl
 		return -1;
 	*out = find_prepared(keeper, m, &spec);
 	if (!*out)
-		return place_prepare(keeper, m, NULL, out, code, err);
+		return place_prepare(keeper, m, NULL, handed, out, code, err);
 	*code = WERR_START;
+	(*out)->handed_fd = steal_fd(handed);
 	if (make_of_prepared(*out, m, &spec, err) == 0)
 		return 0;
 	place_destroy(*out);

@@ -92,7 +92,7 @@ static void fill_due(struct timer *timer)
 	if (count(keeper, shape) >= shape->want || count(keeper, NULL) >= POOL_IN_ALL)
 		return;
 	id_new(id);
-	if (place_prepare(keeper, &m, shape, &place, &code, &err) < 0) {
+	if (place_prepare(keeper, &m, shape, NULL, &place, &code, &err) < 0) {
 		log_warn("no place can be kept ready: %s", err.message);
 		shape->want = 0;
 		return;

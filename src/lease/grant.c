@@ -208,49 +208,82 @@ static const char *announced_ref(const struct acquisition *a)
 	return a->plan == PLAN_RESUME ? a->place.provider_ref : a->provider_ref;
 }
 
-/* Where the provider keeps to the name it announced, what is to begin there need not wait. */
-static bool begins_early(const struct acquisition *a)
+static void stop_place(struct acquisition *a, const char *place_id)
 {
-	return a->request->first.begin && streq(a->grant.provider_ref, announced_ref(a));
+	executor_stop_place(a->leases->drivers->host->executor, place_id, EXEC_LEASE_LOST,
+			    STOP_WAIT_MS, NULL);
+}
+
+/* As it will be for execs, before there is a row of it. */
+static void expected_place(struct acquisition *a, struct place *place)
+{
+	hex_encode(a->relay_key, a->key, sizeof(a->key));
+	presumed_place(a, place);
+	place->generation = a->generation;
+	memcpy(place->relay_key, a->relay_key, sizeof(a->relay_key));
+}
+
+static bool has_another_name(const struct acquisition *a)
+{
+	return !streq(a->place.id, a->place_id) || a->place.generation != a->generation;
 }
 
 int grant(struct acquisition *a, struct error *err)
 {
-	struct executor *executor = a->leases->drivers->host->executor;
 	const struct lease_first *first = &a->request->first;
 	_cleanup_place_ struct place expected = { 0 };
-	bool early = begins_early(a);
-	int r;
 
-	hex_encode(a->relay_key, a->key, sizeof(a->key));
+	expected_place(a, &expected);
 	wipe(a->key, sizeof(a->key));
-
 	/*
 	 * The place opens for execs before the lease exists: nobody can ask for one yet. The other
 	 * way round a lease that ends at once could be closed before it was opened.
 	 */
-	presumed_place(a, &expected);
-	expected.generation = a->generation;
-	memcpy(expected.relay_key, a->relay_key, sizeof(a->relay_key));
 	if (driver_open(a->leases->drivers, &expected, err) < 0)
 		return -1;
-	r = early ? first->begin(first->arg, &expected, (struct exec_meanwhile){ write_down, a },
-				 err)
-		  : write_down(a, err);
-	if (r < 0) {
-		executor_stop_place(executor, a->place_id, EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
+	if (write_down(a, err) < 0) {
+		stop_place(a, a->place_id);
 		return -1;
 	}
 	/* A provider that chose another name than it announced. */
-	if (!streq(a->place.id, a->place_id) || a->place.generation != a->generation) {
-		if (early)
-			return error_set(err, ERR_PROTOCOL, "the place has another name now");
-		if (driver_open(a->leases->drivers, &a->place, err) < 0)
-			return -1;
+	if (has_another_name(a) && driver_open(a->leases->drivers, &a->place, err) < 0)
+		return -1;
+	if (!first->begin ||
+	    first->begin(first->arg, &a->place, (struct exec_meanwhile){ 0 }, err) == 0)
+		return 0;
+	stop_place(a, a->place.id);
+	return -1;
+}
+
+/* What there is to do while the relay of a place that was begun starts the first command. */
+static int acquire_and_write_down(void *arg, struct error *err)
+{
+	struct acquisition *a = arg;
+
+	if (driver_acquire(a->leases->drivers, &a->place_request, &a->grant, err) < 0) {
+		a->refused = err->code != ERR_UNSUPPORTED_ENV;
+		return -1;
 	}
-	if (first->begin && !early)
-		return first->begin(first->arg, &a->place, (struct exec_meanwhile){ 0 }, err);
-	return 0;
+	if (!streq(a->grant.provider_ref, announced_ref(a)))
+		return error_set(err, ERR_PROTOCOL, "the place has another name than was begun");
+	return write_down(a, err);
+}
+
+int grant_begun(struct acquisition *a, struct error *err)
+{
+	const struct lease_first *first = &a->request->first;
+	_cleanup_place_ struct place expected = { 0 };
+	int r;
+
+	expected_place(a, &expected);
+	r = first->begin(first->arg, &expected,
+			 (struct exec_meanwhile){ acquire_and_write_down, a }, err);
+	wipe(a->key, sizeof(a->key));
+	if (r == 0 && has_another_name(a))
+		r = error_set(err, ERR_PROTOCOL, "the place has another name now");
+	if (r < 0)
+		stop_place(a, a->place_id);
+	return r;
 }
 
 struct undoing {

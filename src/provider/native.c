@@ -120,11 +120,10 @@ static char *native_ref(const struct provider_request *request)
 	return xasprintf(REF "%s", request->lease_id);
 }
 
-/* Opens the place for commands; with `make` it is made, else it must be there. */
+/* Opens the place for commands, as what it is to be made. */
 static int open_place(struct provider_host *host, const struct provider_request *request,
-		      const char *ref, bool keep, uint64_t *walls, struct error *err)
+		      const char *ref, bool keep, struct error *err)
 {
-	struct executor *executor = provider_host_executor(host);
 	const struct seccomp_filter *filter;
 	_cleanup_buf_ struct buf sandbox = { 0 };
 	char store[STORE_NAME_SIZE];
@@ -147,14 +146,23 @@ static int open_place(struct provider_host *host, const struct provider_request 
 	place.sandbox_len = sandbox.len;
 	memcpy(place.key, request->key, sizeof(place.key));
 
-	int r = executor_open_place(executor, &place, err);
+	int r = executor_open_place(provider_host_executor(host), &place, err);
 
 	wipe(place.key, sizeof(place.key));
-	if (r < 0)
-		return -1;
-	return executor_make_place(executor, request->place_id, request->generation,
-				   request->deadline_ms > 0 ? request->deadline_ms : MAKE_WAIT_MS,
-				   walls, err);
+	return r;
+}
+
+/* Closed again, whatever of it there is. */
+static void close_place(struct provider_host *host, const struct provider_request *request)
+{
+	if (request->place_id)
+		executor_stop_place(provider_host_executor(host), request->place_id,
+				    EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
+}
+
+static int64_t make_wait(const struct provider_request *request)
+{
+	return request->deadline_ms > 0 ? request->deadline_ms : MAKE_WAIT_MS;
 }
 
 static void grant(const json_t *config, const char *ref, uint64_t walls, struct provider_lease *out)
@@ -167,17 +175,36 @@ static void grant(const json_t *config, const char *ref, uint64_t walls, struct 
 static int make(struct provider_host *host, const struct provider_request *request, const char *ref,
 		bool keep, struct provider_lease *out, struct error *err)
 {
+	struct executor *executor = provider_host_executor(host);
 	uint64_t walls = 0;
 
-	if (open_place(host, request, ref, keep, &walls, err) < 0) {
-		/* Closed again, whatever of it there is. */
-		if (request->place_id)
-			executor_stop_place(provider_host_executor(host), request->place_id,
-					    EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
+	if (open_place(host, request, ref, keep, err) < 0 ||
+	    executor_make_place(executor, request->place_id, request->generation,
+				make_wait(request), &walls, err) < 0) {
+		close_place(host, request);
 		return -1;
 	}
 	grant(request->config, ref, walls, out);
 	return 0;
+}
+
+static bool keeps_files(const struct provider_request *request)
+{
+	return request->keep_files || native_is_reusable(request->config);
+}
+
+static int native_begin(struct provider_host *host, const struct provider_request *request,
+			struct error *err)
+{
+	struct executor *executor = provider_host_executor(host);
+	_cleanup_free_ char *ref = native_ref(request);
+
+	if (open_place(host, request, ref, keeps_files(request), err) == 0 &&
+	    executor_begin_place(executor, request->place_id, request->generation,
+				 make_wait(request), err) == 0)
+		return 0;
+	close_place(host, request);
+	return -1;
 }
 
 static int native_acquire(struct provider_host *host, const struct provider_request *request,
@@ -185,8 +212,7 @@ static int native_acquire(struct provider_host *host, const struct provider_requ
 {
 	_cleanup_free_ char *ref = native_ref(request);
 
-	return make(host, request, ref, request->keep_files || native_is_reusable(request->config),
-		    out, err);
+	return make(host, request, ref, keeps_files(request), out, err);
 }
 
 static int native_resume(struct provider_host *host, const struct provider_request *request,
@@ -410,6 +436,7 @@ const struct provider PROVIDER_NATIVE = {
 	.validate = native_validate,
 	.probe = native_probe,
 	.ref = native_ref,
+	.begin = native_begin,
 	.acquire = native_acquire,
 	.resume = native_resume,
 	.release = native_release,

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "relay/relay.h"
 #include "wire/place.h"
 
@@ -21,14 +22,31 @@ static int config_check(const struct wire_relay_config *m, struct error *err)
 	return 0;
 }
 
+/* One descriptor may come along, if this is a socket. */
+static ssize_t read_some(int fd, void *data, size_t len, int *handed)
+{
+	int fds[1];
+	size_t count = 1;
+	ssize_t n = fd_recv_with(fd, data, len, fds, &count, 0);
+
+	if (n < 0 && errno == ENOTSOCK)
+		return read(fd, data, len);
+	if (count > 0) {
+		close_fdp(handed);
+		*handed = fds[0];
+	}
+	return n;
+}
+
 /* All of it; `size` bytes are too many. */
-static int read_to_end(int fd, uint8_t *bytes, size_t size, size_t *len, struct error *err)
+static int read_to_end(int fd, uint8_t *bytes, size_t size, size_t *len, int *handed,
+		       struct error *err)
 {
 	ssize_t n;
 
 	*len = 0;
 	do {
-		n = read(fd, bytes + *len, size - *len);
+		n = read_some(fd, bytes + *len, size - *len, handed);
 		if (n < 0 && errno != EINTR)
 			return error_errno(err, errno, "read");
 		*len += n > 0 ? (size_t)n : 0;
@@ -36,7 +54,8 @@ static int read_to_end(int fd, uint8_t *bytes, size_t size, size_t *len, struct 
 	return *len < size ? 0 : error_set(err, ERR_TOO_LARGE, "more than %zu bytes", size - 1);
 }
 
-int config_read(struct config *config, int fd, struct user_tables *tables, struct error *err)
+int config_read(struct config *config, int fd, struct user_tables *tables, int *handed,
+		struct error *err)
 {
 	uint8_t bytes[CONFIG_MAX + 1];
 	_cleanup_wire_message_ struct wire_message m = { 0 };
@@ -44,7 +63,8 @@ int config_read(struct config *config, int fd, struct user_tables *tables, struc
 	size_t len, used;
 	int r;
 
-	if (read_to_end(fd, bytes, sizeof(bytes), &len, err) < 0)
+	*handed = -1;
+	if (read_to_end(fd, bytes, sizeof(bytes), &len, handed, err) < 0)
 		return -1;
 	r = frame_parse(bytes, len, CONFIG_MAX, &frame, &used, err);
 	if (r > 0 && (used != len || frame.type != WIRE_RELAY_CONFIG))

@@ -225,11 +225,12 @@ static int make_ready(struct relay *relay, struct error *err)
 static int relay_start(struct relay *relay, struct error *err)
 {
 	_cleanup_(user_tables_clear) struct user_tables tables = { 0 };
+	_cleanup_close_ int handed = -1;
 
 	if (harden(err) < 0 || settle_fds(relay, err) < 0 || make_ready(relay, err) < 0)
 		return -1;
 	user_tables_read(&tables);
-	if (config_read(&relay->config, RELAY_FD_CONFIG, &tables, err) < 0)
+	if (config_read(&relay->config, RELAY_FD_CONFIG, &tables, &handed, err) < 0)
 		return error_wrap(err, "config");
 	if (relay->config.confine && empty_bounding_set(relay, err) < 0)
 		return -1;
@@ -238,6 +239,8 @@ static int relay_start(struct relay *relay, struct error *err)
 	absence_start(relay);
 	if (session_listen(relay, err) < 0)
 		return -1;
+	if (handed >= 0)
+		session_take(relay, steal_fd(&handed));
 	/* Its closing tells the starter that connecting works from now on. */
 	close(RELAY_FD_CONFIG);
 	return 0;

@@ -101,7 +101,9 @@ struct relay {
  */
 void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, const char *why);
 
-int config_read(struct config *config, int fd, struct user_tables *tables, struct error *err);
+/* *handed: a connection that came with it, the caller's; -1: none did. */
+int config_read(struct config *config, int fd, struct user_tables *tables, int *handed,
+		struct error *err);
 
 int absence_open(struct relay *relay, struct error *err);
 /* Arms the timer; relay_end follows when nothing authenticated was heard for the TTL. */

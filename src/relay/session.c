@@ -157,6 +157,13 @@ void session_pump(struct session *s)
 	}
 }
 
+static uint64_t features(const struct relay *relay)
+{
+	return WIRE_FEATURE_EXEC | WIRE_FEATURE_PTY | WIRE_FEATURE_FILES | WIRE_FEATURE_TREES |
+	       relay->tree->feature | (relay->tree->freeze ? WIRE_FEATURE_PAUSE : 0) |
+	       (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
+}
+
 /* A proven session takes the place of the one before it. */
 static void session_open(struct session *s)
 {
@@ -168,6 +175,8 @@ static void session_open(struct session *s)
 		.max_execs = relay->config.max_execs,
 		.ring_max = relay->config.ring_max,
 		.boot_id = relay->boot_id,
+		.version = s->hello.version,
+		.features = features(relay),
 	};
 
 	if (s->hello.epoch < relay->epoch) {
@@ -202,18 +211,22 @@ static void session_open(struct session *s)
 	session_send(s, 0, WIRE_WELCOME, &welcome);
 }
 
-static uint64_t features(const struct relay *relay)
-{
-	return WIRE_FEATURE_EXEC | WIRE_FEATURE_PTY | WIRE_FEATURE_FILES | WIRE_FEATURE_TREES |
-	       relay->tree->feature | (relay->tree->freeze ? WIRE_FEATURE_PAUSE : 0) |
-	       (geteuid() == 0 ? WIRE_FEATURE_USERS : 0);
-}
-
 static void take_hello(struct session *s, const struct frame *frame)
 {
 	const struct config *config = &s->relay->config;
 	_cleanup_error_ struct error err = { 0 };
 
+	if (s->handed) {
+		if (hello_accept(&s->hello, config->place_id, frame, &err) < 0) {
+			session_reject(s, WERR_VERSION, "%s", err.message);
+			return;
+		}
+		session_open(s);
+		/* Nobody waits for it who has not asked for something else. */
+		if (!s->broken)
+			session_linger(s);
+		return;
+	}
 	if (s->step == SESSION_HELLO) {
 		if (hello_challenge(&s->hello, config->key, config->place_id, features(s->relay),
 				    frame, &s->conn.out, &err) < 0)
@@ -306,7 +319,7 @@ static void timer_due(struct timer *timer)
 		 MAX_OF(WIRE_RELAY_PING_MS + (s->pinged ? WIRE_ANSWER_MS : 0) - silent, 1));
 }
 
-static void session_new(struct relay *relay, int fd)
+static struct session *session_new(struct relay *relay, int fd)
 {
 	struct session *s = xcalloc(1, sizeof(*s));
 
@@ -322,6 +335,12 @@ static void session_new(struct relay *relay, int fd)
 	if (loop_watch(&relay->loop, &s->watch, fd, EPOLLIN, NULL) < 0)
 		session_break(s);
 	loop_arm(&relay->loop, &s->timer, WIRE_HELLO_MS);
+	return s;
+}
+
+void session_take(struct relay *relay, int fd)
+{
+	session_new(relay, fd)->handed = true;
 }
 
 static void listener_ready(struct watch *watch, uint32_t events)

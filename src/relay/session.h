@@ -1,8 +1,8 @@
 /*
  * One connection to the relay. A stranger gets a few seconds and small frames to prove that it
- * holds the key; then it is the session and its requests are served, until it ends, breaks a rule,
- * falls silent or is replaced by one with a higher epoch. Execs are not touched by the end of a
- * session.
+ * holds the key, unless the keeper has handed it over; then it is the session and its requests are
+ * served, until it ends, breaks a rule, falls silent or is replaced by one with a higher epoch.
+ * Execs are not touched by the end of a session.
  */
 #pragma once
 
@@ -23,6 +23,7 @@ struct session {
 	struct timer end;    /* closing waits for a moment when nobody holds the session */
 	struct timer linger; /* armed while what is to be said can wait for more */
 	enum session_step step;
+	bool handed; /* it came from the keeper: the hello needs no proof */
 	struct hello hello;
 	uint32_t highest_stream;
 	int64_t heard_ms;
@@ -37,6 +38,8 @@ struct session {
 #define SESSION_BACKLOG (256u << 10)
 
 int session_listen(struct relay *relay, struct error *err);
+/* A connection that came with the config. */
+void session_take(struct relay *relay, int fd);
 void session_send(struct session *s, uint32_t stream, enum wire_type type, const void *msg);
 void session_done(struct session *s, uint32_t stream);
 /* ERROR on one stream: the request failed, the session goes on. */

@@ -181,52 +181,18 @@ static int map_self(uid_t uid, gid_t gid, struct error *err)
 
 static int send_trees(int socket, const struct tree_set *trees, struct error *err)
 {
-	char go = 'g';
-	struct iovec data = { .iov_base = &go, .iov_len = 1 };
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(trees->fd))];
-	} control = { 0 };
-	struct msghdr m = { .msg_iov = &data, .msg_iovlen = 1 };
-
-	if (trees->count > 0) {
-		struct cmsghdr *c = &control.header;
-
-		m.msg_control = control.space;
-		m.msg_controllen = CMSG_SPACE(trees->count * sizeof(int));
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(trees->count * sizeof(int));
-		memcpy(CMSG_DATA(c), trees->fd, trees->count * sizeof(int));
-	}
-	return sendmsg(socket, &m, MSG_NOSIGNAL) == 1
+	return fd_send_with(socket, "g", 1, trees->fd, trees->count, MSG_NOSIGNAL) == 1
 		       ? 0
 		       : error_errno(err, errno, "handing the mounts over");
 }
 
 static int receive_trees(int socket, struct tree_set *trees, struct error *err)
 {
-	char go = 0;
-	struct iovec data = { .iov_base = &go, .iov_len = 1 };
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(trees->fd))];
-	} control = { 0 };
-	struct msghdr m = {
-		.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = control.space,
-		.msg_controllen = sizeof(control.space),
-	};
-	struct cmsghdr *c;
+	char go;
 
-	if (recvmsg(socket, &m, MSG_CMSG_CLOEXEC) != 1)
+	trees->count = ARRAY_SIZE(trees->fd);
+	if (fd_recv_with(socket, &go, 1, trees->fd, &trees->count, 0) != 1)
 		return error_set(err, ERR_UNAVAILABLE, "the keeper went away");
-	c = CMSG_FIRSTHDR(&m);
-	if (c && c->cmsg_type == SCM_RIGHTS) {
-		trees->count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		memcpy(trees->fd, CMSG_DATA(c), trees->count * sizeof(int));
-	}
 	return 0;
 }
 

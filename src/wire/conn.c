@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "wire/message.h"
 
 #define FILL_CHUNK (64u << 10)
@@ -28,6 +29,8 @@ void conn_close(struct conn *c)
 		wipe(c->in.data, c->in.cap);
 	buf_free(&c->in);
 	buf_free(&c->out);
+	while (c->fd_count > 0)
+		close(c->fds[--c->fd_count]);
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;
@@ -67,6 +70,30 @@ static size_t wanted_room(struct conn *c)
 	return c->bulk ? MAX_OF(room, BULK_CHUNK) : room;
 }
 
+/* Whoever sends more than it speaks of is not one of ours. */
+static ssize_t receive_with_fds(struct conn *c, void *data, size_t room)
+{
+	size_t count = CONN_FDS_MAX - c->fd_count;
+	ssize_t n;
+
+	if (count == 0) {
+		errno = EPROTO;
+		return -1;
+	}
+	n = fd_recv_with(c->fd, data, room, c->fds + c->fd_count, &count, MSG_DONTWAIT);
+	c->fd_count += (unsigned)count;
+	return n;
+}
+
+int conn_take_fd(struct conn *c)
+{
+	int fd = c->fd_count > 0 ? c->fds[0] : -1;
+
+	if (fd >= 0)
+		memmove(c->fds, c->fds + 1, --c->fd_count * sizeof(c->fds[0]));
+	return fd;
+}
+
 int conn_fill(struct conn *c)
 {
 	size_t room;
@@ -75,7 +102,8 @@ int conn_fill(struct conn *c)
 	drop_front(c, &c->in, &c->in_pos);
 	room = wanted_room(c);
 	buf_reserve(&c->in, room);
-	n = recv(c->fd, c->in.data + c->in.len, room, MSG_DONTWAIT);
+	n = c->takes_fds ? receive_with_fds(c, c->in.data + c->in.len, room)
+			 : recv(c->fd, c->in.data + c->in.len, room, MSG_DONTWAIT);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
 	if (n == 0)

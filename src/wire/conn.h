@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "wire/frame.h"
 
+#define CONN_FDS_MAX 8
+
 struct conn {
 	int fd; /* owned */
 	uint32_t max_payload;
@@ -25,6 +27,10 @@ struct conn {
 	size_t in_pos; /* bytes of `in` already handed out as frames */
 	struct buf out;
 	size_t out_pos; /* bytes of `out` already sent */
+	/* Descriptors that came along, in their order, for conn_take_fd. */
+	bool takes_fds;
+	unsigned fd_count;
+	int fds[CONN_FDS_MAX];
 };
 
 void conn_init(struct conn *c, int fd, uint32_t max_payload);
@@ -43,6 +49,8 @@ static inline bool conn_may_pass(const struct conn *c)
 }
 /* So many of them were taken from there. */
 void conn_passed(struct conn *c, size_t bytes);
+/* The first descriptor that came and was not taken, the caller's now; -1: there is none. */
+int conn_take_fd(struct conn *c);
 /* Sends what the socket takes. 0, or -1 when the peer is gone. */
 int conn_flush(struct conn *c);
 static inline size_t conn_backlog(const struct conn *c)

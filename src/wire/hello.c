@@ -83,13 +83,10 @@ int hello_offer(struct hello *h, const char *place_id, uint64_t epoch, uint64_t 
 	return 0;
 }
 
-int hello_challenge(struct hello *h, const uint8_t key[HELLO_KEY_SIZE], const char *place_id,
-		    uint64_t features, const struct frame *hello, struct buf *out,
-		    struct error *err)
+int hello_accept(struct hello *h, const char *place_id, const struct frame *hello,
+		 struct error *err)
 {
 	_cleanup_wire_message_ struct wire_message m = { 0 };
-	struct wire_challenge c = { .features = features };
-	size_t start = out->len;
 
 	memset(h, 0, sizeof(*h));
 	if (expect(hello, WIRE_HELLO, &m, err) < 0)
@@ -100,6 +97,18 @@ int hello_challenge(struct hello *h, const uint8_t key[HELLO_KEY_SIZE], const ch
 		return -1;
 	h->epoch = m.hello.epoch;
 	h->features = m.hello.features;
+	return 0;
+}
+
+int hello_challenge(struct hello *h, const uint8_t key[HELLO_KEY_SIZE], const char *place_id,
+		    uint64_t features, const struct frame *hello, struct buf *out,
+		    struct error *err)
+{
+	struct wire_challenge c = { .features = features };
+	size_t start = out->len;
+
+	if (hello_accept(h, place_id, hello, err) < 0)
+		return -1;
 	sha256_once(hello->payload, hello->length, h->hello_digest);
 	c.version = h->version;
 	random_bytes(c.nonce, sizeof(c.nonce));

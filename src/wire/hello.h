@@ -36,6 +36,10 @@ struct hello {
 /* Server: appends HELLO. */
 int hello_offer(struct hello *h, const char *place_id, uint64_t epoch, uint64_t features,
 		struct buf *out, struct error *err);
+/* Relay: takes HELLO of a connection that was handed over, which needs no proof. ERR_PROTOCOL as
+ * below. */
+int hello_accept(struct hello *h, const char *place_id, const struct frame *hello,
+		 struct error *err);
 /* Relay: takes HELLO, appends CHALLENGE. ERR_PROTOCOL: no common version, or another place is
  * meant. */
 int hello_challenge(struct hello *h, const uint8_t key[HELLO_KEY_SIZE], const char *place_id,

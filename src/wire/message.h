@@ -50,6 +50,13 @@
  * that ever proved itself (stale_epoch); an equal one while that connection is still open (busy); a
  * higher one replaces the open connection, which first gets ERROR replaced on stream 0.
  *
+ * A CONNECTION THAT IS HANDED OVER. With PLACE_MAKE handed=1 comes a descriptor (SCM_RIGHTS, with the
+ * first byte of its frame): one end of a pair of sockets, in which the server has said HELLO. The
+ * keeper gives it to the relay along with RELAY_CONFIG, if it is this request that has the relay made,
+ * and closes it if not. Who has it has it from the keeper, so nothing is to be proven: the relay looks
+ * at HELLO as ever and answers WELCOME. Requests may follow HELLO at once. Only to keepers with
+ * WIRE_KEEPER_HANDS; where the descriptor gets lost on the way the server connects.
+ *
  * AN EXEC'S LIFE. EXEC_START with a new id starts it; with a known id it only attaches
  * (existing=1), so it may be repeated after a lost answer. It runs until its main process has ended
  * and its output pipes are at their end, or WIRE_GRACE_MS after the main process has ended; what is
@@ -118,6 +125,9 @@
 #define WIRE_FEATURE_USERS (1u << 5)       /* may run an exec as another user */
 #define WIRE_FEATURE_TREES (1u << 6)       /* TREE_SCAN, TREE_HASH, TREE_PUT, TREE_GET */
 #define WIRE_FEATURE_PAUSE (1u << 7)       /* PLACE_PAUSE: execs can be frozen */
+
+/* Feature bit of KEEPER_WELCOME: it hands connections over. */
+#define WIRE_KEEPER_HANDS (1u << 0)
 
 enum wire_channel { WIRE_STDOUT, WIRE_STDERR, WIRE_PTY, WIRE_CHANNELS };
 enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
@@ -235,7 +245,9 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(3, U32, execs, OPT, ANY32) \
 					F(4, U32, max_execs, OPT, ANY32) \
 					F(5, U64, ring_max, OPT, ANY64) \
-					F(6, STR, boot_id, OPT, 64)
+					F(6, STR, boot_id, OPT, 64) \
+					F(7, U32, version, ADDED, ANY32) /* as in CHALLENGE */ \
+					F(8, U64, features, ADDED, ANY64)
 #define WIRE_FIELDS_place_end(F)	F(1, U32, reason, REQ, 6)
 #define WIRE_FIELDS_place_pause(F)	F(1, U32, paused, REQ, 1)
 
@@ -393,7 +405,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(13, U32, confine, OPT, 1) /* no_new_privs, empty bounding set */ \
 					F(14, BYTES, sandbox, OPT, 32768) /* native: one SANDBOX frame */ \
 					F(15, STR, label, OPT, 512) /* the server's name for it; told in PLACE_STATE */ \
-					F(16, U32, pool, OPT, 64) /* native: so many like it are kept ready */
+					F(16, U32, pool, OPT, 64) /* native: so many like it are kept ready */ \
+					F(17, U32, handed, ADDED, 1) /* a descriptor comes with it: the relay's first connection */
 #define WIRE_FIELDS_place_state(F)	F(1, STR, place_id, REQ, 64) \
 					F(2, U32, state, REQ, 2) \
 					F(3, STR, socket, OPT, PATH_BOUND) \
@@ -406,7 +419,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(10, U64, walls, OPT, ANY64) /* wire/walls.h: those that stand */ \
 					F(11, STR, label, OPT, 512) \
 					F(12, U32, pool, OPT, 2) /* nobody's yet: 1 being prepared, 2 ready */ \
-					F(13, STR, upper, ADDED, PATH_BOUND) /* where writes to an overlaid workspace are */
+					F(13, STR, upper, ADDED, PATH_BOUND) /* where writes to an overlaid workspace are */ \
+					F(14, U32, handed, ADDED, 1) /* to PLACE_MAKE: the relay gets the connection */
 #define WIRE_FIELDS_place_list(F)
 #define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64)
 #define WIRE_FIELDS_keeper_status(F)

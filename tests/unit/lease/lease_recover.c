@@ -329,7 +329,8 @@ static bool is_of_this_room(const char *point)
 {
 	return str_starts(point, "db.lease.") ||
 	       (str_starts(point, "driver.") && !strstr(point, "probe") &&
-		!strstr(point, "realize") && !strstr(point, "start") && !strstr(point, "execute"));
+		!strstr(point, "realize") && !strstr(point, "start") && !strstr(point, "execute") &&
+		!strstr(point, "begin"));
 }
 
 /*

@@ -64,7 +64,7 @@ static void git_makes_the_new_tree_of_the_old_one_and_the_diff(void **state)
 	put_text(f->host_fd, "n\303\244me \"q\"\n", "odd\n");
 	put_text(f->host_fd, "tool", "#!\n");
 	put_text(f->host_fd, "becomes-link", "text\n");
-	symlinkat("x", f->host_fd, "link");
+	assert_int_equal(symlinkat("x", f->host_fd, "link"), 0);
 	files_stage(f);
 	for (unsigned i = 0; i < 60; i++) {
 		_cleanup_buf_ struct buf after = { 0 };
@@ -75,14 +75,14 @@ static void git_makes_the_new_tree_of_the_old_one_and_the_diff(void **state)
 	}
 	unlinkat(f->place_fd, "gone", 0);
 	put_text(f->place_fd, "n\303\244me \"q\"\n", "changed\n");
-	fchmodat(f->place_fd, "tool", 0755, 0);
+	assert_int_equal(fchmodat(f->place_fd, "tool", 0755, 0), 0);
 	put_text(f->place_fd, "new", "new\n");
 	close(open_made(f->place_fd, "dir"));
 	put_text(f->place_fd, "dir/new", "");
 	unlinkat(f->place_fd, "link", 0);
-	symlinkat("y", f->place_fd, "link");
+	assert_int_equal(symlinkat("y", f->place_fd, "link"), 0);
 	unlinkat(f->place_fd, "becomes-link", 0);
-	symlinkat("z", f->place_fd, "becomes-link");
+	assert_int_equal(symlinkat("z", f->place_fd, "becomes-link"), 0);
 	files_fetch(f);
 	run_shell(f, "cp -a $0/host $0/old");
 	/* Once with the host as staged, once when the old side is what was displaced. */

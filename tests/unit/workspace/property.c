@@ -295,7 +295,7 @@ static void random_edit(struct model *m, uint32_t token)
 		if (n && n->type == TREE_FILE) {
 			n->mode ^= 0111;
 			if (m->fd >= 0)
-				fchmodat(m->fd, path, n->mode, 0);
+				assert_int_equal(fchmodat(m->fd, path, n->mode, 0), 0);
 			break;
 		}
 		model_write(m, path, token, 0755);
