@@ -560,6 +560,73 @@ static void another_user_is_not_heard(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* PLACE_MAKE with a connection; its other end becomes the peer's, with a hello in it. */
+static void make_handing(struct fixture *f, const char *id, uint64_t epoch, struct peer *p)
+{
+	struct wire_place_make m = {
+		.place_id = id, .kind = PLACE_DIR, .absence_ms = 60000, .handed = 1
+	};
+	_cleanup_buf_ struct buf bytes = { 0 };
+	struct hello hello;
+	int pair[2];
+
+	memcpy(m.key, f->key, sizeof(m.key));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair),
+			 0);
+	peer_open_fd(p, pair[0]);
+	assert_int_equal(hello_offer(&hello, id, epoch, 0, &p->conn.out, NULL), 0);
+	peer_raw(p, NULL, 0);
+	assert_int_equal(wire_encode(&bytes, ++f->peer.last_stream, WIRE_PLACE_MAKE, &m, NULL), 0);
+	assert_int_equal(
+		fd_send_with(f->peer.conn.fd, bytes.data, bytes.len, &pair[1], 1, MSG_NOSIGNAL),
+		bytes.len);
+	close(pair[1]);
+	assert_int_equal(peer_next_on(&f->peer, f->peer.last_stream), WIRE_PLACE_STATE);
+	keep_state(f);
+}
+
+static void a_connection_that_comes_with_a_place_is_its_relays(void **state)
+{
+	struct fixture *f = *state;
+	struct outcome o;
+	struct peer p, again;
+
+	make_handing(f, "one", 5, &p);
+	assert_int_equal(f->place.handed, 1);
+	assert_int_equal(peer_next(&p), WIRE_WELCOME);
+	outcome_run(&o, &p, "echo here");
+	assert_string_equal(buf_str(&o.out), "here\n");
+	outcome_free(&o);
+	/* Who asks for it again has not made it, and its connection goes to nobody. */
+	make_handing(f, "one", 6, &again);
+	assert_int_equal(f->place.handed, 0);
+	assert_int_equal(peer_next(&again), 0);
+	peer_close(&again);
+	list_places(f, "one");
+	assert_int_equal(f->place.handed, 0);
+	peer_close(&p);
+	assert_int_equal(destroy(f, "one"), 0);
+}
+
+/* Each question goes with its own, whatever else is on the way. */
+static void a_connection_that_was_announced_and_did_not_come_is_none(void **state)
+{
+	struct wire_place_make m = { .place_id = "one", .kind = PLACE_DIR, .handed = 1 };
+	struct fixture *f = *state;
+	struct peer p;
+
+	assert_int_equal(make_with(f, &m), 0);
+	assert_int_equal(f->place.handed, 0);
+	enter(f, "one", 1, &p);
+	peer_close(&p);
+	make_handing(f, "two", 5, &p);
+	assert_int_equal(f->place.handed, 1);
+	assert_int_equal(peer_next(&p), WIRE_WELCOME);
+	peer_close(&p);
+	assert_int_equal(destroy(f, "one"), 0);
+	assert_int_equal(destroy(f, "two"), 0);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -577,6 +644,8 @@ int main(void)
 		T(shutting_down_is_refused_while_there_are_places),
 		T(a_keeper_that_is_told_to_end_finishes_what_is_being_ended),
 		T(hostile_bytes_close_only_that_client),
+		T(a_connection_that_comes_with_a_place_is_its_relays),
+		T(a_connection_that_was_announced_and_did_not_come_is_none),
 		T(another_user_is_not_heard),
 	};
 	int failed = 0;

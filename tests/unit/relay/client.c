@@ -167,7 +167,9 @@ static void send_config(const struct rig *rig, const struct rig_options *o, int 
 
 	memcpy(config.key, rig->key, sizeof(config.key));
 	assert_int_equal(wire_encode(&bytes, 0, WIRE_RELAY_CONFIG, &config, NULL), 0);
-	assert_int_equal(fd_write_all(fd, bytes.data, bytes.len, NULL), 0);
+	assert_int_equal(
+		fd_send_with(fd, bytes.data, bytes.len, &o->handed_fd, o->handed_fd > 0, 0),
+		bytes.len);
 	shutdown(fd, SHUT_WR);
 }
 

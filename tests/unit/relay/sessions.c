@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -358,6 +359,90 @@ static void the_key_cannot_be_read_by_a_payload_of_the_same_user(void **state)
 	rig_stop(&rig);
 }
 
+/* A connection for the config of a relay that does not run yet; the other end is the peer's. */
+static struct rig_options handing(struct peer *p)
+{
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair),
+			 0);
+	peer_open_fd(p, pair[0]);
+	return (struct rig_options){ .handed_fd = pair[1] };
+}
+
+static void say_hello(struct peer *p, const char *place, uint64_t epoch)
+{
+	struct hello hello;
+
+	assert_int_equal(hello_offer(&hello, place, epoch, 0, &p->conn.out, NULL), 0);
+	peer_raw(p, NULL, 0);
+}
+
+static void start_with(struct rig *rig, const struct rig_options *options)
+{
+	rig_start(rig, options);
+	close(options->handed_fd);
+}
+
+static void a_connection_that_is_handed_over_needs_no_proof(void **state)
+{
+	struct wire_exec_start start = SHELL("echo at once");
+	struct peer p, late;
+	struct rig_options options = handing(&p);
+	struct outcome o = { 0 };
+	struct rig rig;
+
+	(void)state;
+	say_hello(&p, RIG_PLACE, 5);
+	/* What is asked for behind the hello is not lost. */
+	o.stream = peer_ask(&p, WIRE_EXEC_START, &start);
+	start_with(&rig, &options);
+	assert_int_equal(peer_next(&p), WIRE_WELCOME);
+	assert_int_equal(p.m.welcome.version, WIRE_VERSION);
+	assert_true(p.m.welcome.features & WIRE_FEATURE_EXEC);
+	outcome_wait(&o, &p);
+	assert_string_equal(buf_str(&o.out), "at once\n");
+	/* It is a session like any other: an older one is refused, a newer one takes its place. */
+	assert_int_equal(peer_open(&late, &rig, 4), WERR_STALE_EPOCH);
+	peer_close(&late);
+	assert_still_serves(&rig, 6);
+	assert_closed_with(&p, WERR_REPLACED);
+	outcome_free(&o);
+	peer_close(&p);
+	rig_stop(&rig);
+}
+
+static void one_that_is_meant_for_another_place_is_refused(void **state)
+{
+	struct peer p;
+	struct rig_options options = handing(&p);
+	struct rig rig;
+
+	(void)state;
+	say_hello(&p, "another-place", 5);
+	start_with(&rig, &options);
+	assert_closed_with(&p, WERR_VERSION);
+	peer_close(&p);
+	/* And its epoch counts for nothing. */
+	assert_still_serves(&rig, 1);
+	rig_stop(&rig);
+}
+
+static void one_that_says_nothing_sensible_is_closed_alone(void **state)
+{
+	struct peer p;
+	struct rig_options options = handing(&p);
+	struct rig rig;
+
+	(void)state;
+	peer_raw(&p, "this is not a frame at all", 26);
+	start_with(&rig, &options);
+	assert_closed_with(&p, WERR_PROTOCOL);
+	peer_close(&p);
+	assert_still_serves(&rig, 1);
+	rig_stop(&rig);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -374,6 +459,9 @@ int main(void)
 		T(a_silent_stranger_is_dropped_after_the_hello_time),
 		T(ending_the_place_kills_its_commands_and_the_relay),
 		T(killing_everything_leaves_the_place_usable),
+		cmocka_unit_test(a_connection_that_is_handed_over_needs_no_proof),
+		cmocka_unit_test(one_that_is_meant_for_another_place_is_refused),
+		cmocka_unit_test(one_that_says_nothing_sensible_is_closed_alone),
 		cmocka_unit_test(a_place_nobody_asks_after_ends_itself_and_its_commands),
 		cmocka_unit_test(the_key_cannot_be_read_by_a_payload_of_the_same_user),
 	};

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "base/id.h"
 #include "base/mem.h"
+#include "base/fd.h"
 #include "wire/conn.h"
 #include "wire/message.h"
 
@@ -173,6 +174,80 @@ static void in_bulk_messages_and_frames_that_are_too_long_are_as_ever(void **sta
 	assert_int_equal(next(p, &frame), -1);
 }
 
+/* A pipe whose reading end can be told by what is in it. */
+static int pipe_with(char letter)
+{
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	assert_int_equal(write(fds[1], &letter, 1), 1);
+	close(fds[1]);
+	return fds[0];
+}
+
+static void say_with(struct pair *p, const char *bytes, char letter)
+{
+	int fd = pipe_with(letter);
+
+	assert_int_equal(fd_send_with(p->other, bytes, strlen(bytes), &fd, 1, 0), strlen(bytes));
+	close(fd);
+}
+
+static char letter_of(int fd)
+{
+	char letter = 0;
+
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, &letter, 1), 1);
+	close(fd);
+	return letter;
+}
+
+static void descriptors_are_taken_in_the_order_they_came(void **state)
+{
+	struct pair *p = *state;
+
+	p->conn.takes_fds = true;
+	say_with(p, "abc", 'x');
+	say(p, "def", 3);
+	say_with(p, "ghi", 'y');
+	while (conn_fill(&p->conn) > 0)
+		;
+	assert_int_equal(p->conn.in.len, 9);
+	assert_memory_equal(p->conn.in.data, "abcdefghi", 9);
+	assert_int_equal(letter_of(conn_take_fd(&p->conn)), 'x');
+	assert_int_equal(letter_of(conn_take_fd(&p->conn)), 'y');
+	assert_int_equal(conn_take_fd(&p->conn), -1);
+	/* One that nobody takes is closed with the rest. */
+	say_with(p, "jkl", 'z');
+	assert_int_equal(conn_fill(&p->conn), 1);
+	assert_int_equal(p->conn.fd_count, 1);
+}
+
+static void who_sends_descriptors_nobody_asked_for_is_cut_off(void **state)
+{
+	struct pair *p = *state;
+	int filled = 1;
+
+	p->conn.takes_fds = true;
+	for (int i = 0; i < CONN_FDS_MAX + 2; i++)
+		say_with(p, "a", 'x');
+	for (int i = 0; i < CONN_FDS_MAX + 2 && filled > 0; i++)
+		filled = conn_fill(&p->conn);
+	assert_int_equal(filled, -1);
+	assert_int_equal(p->conn.fd_count, CONN_FDS_MAX);
+}
+
+static void a_connection_that_takes_none_lets_descriptors_go(void **state)
+{
+	struct pair *p = *state;
+
+	say_with(p, "abc", 'x');
+	assert_int_equal(conn_fill(&p->conn), 1);
+	assert_int_equal(p->conn.in.len, 3);
+	assert_int_equal(conn_take_fd(&p->conn), -1);
+}
+
 #define with_pair(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
 
 int main(void)
@@ -182,6 +257,9 @@ int main(void)
 		with_pair(in_bulk_a_long_one_comes_in_parts_and_ends_once),
 		with_pair(what_follows_a_part_may_be_taken_from_the_descriptor),
 		with_pair(in_bulk_messages_and_frames_that_are_too_long_are_as_ever),
+		with_pair(descriptors_are_taken_in_the_order_they_came),
+		with_pair(who_sends_descriptors_nobody_asked_for_is_cut_off),
+		with_pair(a_connection_that_takes_none_lets_descriptors_go),
 	};
 
 	return cmocka_run_group_tests_name("wire_conn", tests, NULL, NULL);
