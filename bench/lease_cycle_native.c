@@ -1,10 +1,8 @@
 /*
  * Durable acquire, `true` and release of a native place over HTTP, one after another, against
  * bubblewrap running `true` behind all its namespaces. The same with other configs is printed
- * first, and how long it takes from acquire to the first byte of output against bare posix_spawn;
- * the last line is the default config.
+ * first; the last line is the default config.
  */
-#include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +15,12 @@
 
 #define CYCLES 25
 #define FEW_ROUNDS 5
-#define PAUSE_US 50000
 
 extern char **environ;
 
 struct state {
 	struct client client;
 	char environment_id[40];
-	useconds_t pause_us; /* before each, ours and the peer's: the pool is full again */
-	bool at_once;        /* lease and command in one request */
 };
 
 static double ours(struct bench *b, void *arg)
@@ -62,109 +57,6 @@ static double bwrap(struct bench *b, void *arg)
 	return bench_now() - begin;
 }
 
-/* Whether all of an answer is there, which came in chunks or with its length. */
-static bool is_whole(const char *answer, const char *body)
-{
-	const char *length = strcasestr(answer, "\r\nContent-Length:");
-
-	return length && length < body ? strlen(body) >= strtoul(length + 17, NULL, 10)
-				       : strstr(body - 2, "\r\n0\r\n") != NULL;
-}
-
-static void post(struct client *client, const char *path, const char *id, const char *last,
-		 const char *body)
-{
-	dprintf(client->fd,
-		"POST %s/%s/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-		"Content-Length: %zu\r\n\r\n%s",
-		path, id, last, strlen(body), body);
-}
-
-/*
- * From the request for a lease to the first byte that the command prints: asked for with the lease,
- * or when that is there.
- */
-static double first_byte(struct state *s)
-{
-	char lease[40], answer[4096], *start;
-	double begin = bench_now(), seconds = 0;
-	size_t len = 0;
-
-	if (s->at_once) {
-		post(&s->client, "/api/environments", s->environment_id, "leases",
-		     "{\"exec\":{\"command\":[\"echo\",\"x\"]}}");
-	} else {
-		native_acquire(&s->client, s->environment_id, lease);
-		post(&s->client, "/api/environment-leases", lease, "exec",
-		     "{\"command\":[\"echo\",\"x\"]}");
-	}
-	do {
-		ssize_t n = read(s->client.fd, answer + len, sizeof(answer) - 1 - len);
-
-		if (n <= 0)
-			bench_fail("no output came");
-		len += (size_t)n;
-		answer[len] = 0;
-		start = strstr(answer, "\r\n\r\n");
-		/* In the event of the output: that of the start has an x in "execId". */
-		if (seconds == 0 && start && strstr(start, "\"data\":\"x"))
-			seconds = bench_now() - begin;
-	} while (seconds == 0 || !is_whole(answer, start + 4));
-	if (s->at_once) {
-		const char *id = strstr(answer, "\"lease\":{\"id\":\"");
-
-		if (!id)
-			bench_fail("no lease came: %s", answer);
-		snprintf(lease, sizeof(lease), "%.36s", id + 15);
-	}
-	client_release(&s->client, lease);
-	return seconds;
-}
-
-static double ours_first(struct bench *b, void *arg)
-{
-	double seconds = 0;
-
-	(void)b;
-	for (int i = 0; i < CYCLES; i++) {
-		usleep(((struct state *)arg)->pause_us);
-		seconds += first_byte(arg);
-	}
-	return seconds;
-}
-
-static double peer_first(struct bench *b, void *arg)
-{
-	char *argv[] = { "echo", "x", NULL };
-	double seconds = 0;
-
-	(void)b;
-	for (int i = 0; i < CYCLES; i++) {
-		posix_spawn_file_actions_t actions;
-		double begin;
-		int pipes[2];
-		pid_t pid;
-		char byte;
-
-		usleep(((struct state *)arg)->pause_us);
-		begin = bench_now();
-
-		if (pipe2(pipes, O_CLOEXEC) < 0)
-			bench_fail("pipe");
-		posix_spawn_file_actions_init(&actions);
-		posix_spawn_file_actions_adddup2(&actions, pipes[1], 1);
-		if (posix_spawnp(&pid, "echo", &actions, NULL, argv, environ) != 0 ||
-		    read(pipes[0], &byte, 1) != 1)
-			bench_fail("cannot start echo");
-		seconds += bench_now() - begin;
-		posix_spawn_file_actions_destroy(&actions);
-		close(pipes[0]);
-		close(pipes[1]);
-		waitpid(pid, NULL, 0);
-	}
-	return seconds;
-}
-
 static const struct {
 	const char *name, *config;
 } VARIANTS[] = {
@@ -175,17 +67,6 @@ static const struct {
 				 "\"memoryMb\":256,\"pids\":256}}" },
 	{ "limits on, pool of 8", "{\"provider\":\"native\",\"warmPool\":{\"size\":8},\"limits\":{"
 				  "\"memoryMb\":256,\"pids\":256}}" },
-};
-
-static const struct {
-	const char *name;
-	bool at_once;
-	useconds_t pause_us;
-} FIRSTS[] = {
-	{ ", the command asked for when the lease is there, one after another", false, 0 },
-	{ ", the command asked for when the lease is there", false, PAUSE_US },
-	{ ", the command asked for with the lease, one after another", true, 0 },
-	{ ", the command asked for with the lease", true, PAUSE_US },
 };
 
 int main(int argc, char **argv)
@@ -215,14 +96,6 @@ int main(int argc, char **argv)
 		printf("%s, against bwrap: %.2f\n", VARIANTS[i].name, variant);
 	}
 	memcpy(s.environment_id, standard, sizeof(standard));
-	for (size_t i = 0; i < sizeof(FIRSTS) / sizeof(FIRSTS[0]); i++) {
-		s.at_once = FIRSTS[i].at_once;
-		s.pause_us = FIRSTS[i].pause_us;
-		printf("acquire to first byte%s:\n", FIRSTS[i].name);
-		variant = bench_compare(&b, ours_first, peer_first, &s);
-		printf("acquire to first byte%s, against posix_spawn: %.2f\n", FIRSTS[i].name,
-		       variant);
-	}
 	b.rounds = rounds;
 	printf("default:\n");
 	ratio = bench_compare(&b, ours, bwrap, &s);

@@ -89,7 +89,7 @@ int link_new(struct channel_loop *loop, int fd, const struct link_options *optio
 		return -1;
 	}
 	widen(fd);
-	if (channel_loop_add(loop, link_ref(l), err) < 0) {
+	if (channel_loop_add(loop, link_ref(l), l->ping_ms, err) < 0) {
 		link_unref(l);
 		return -1;
 	}

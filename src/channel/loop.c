@@ -22,6 +22,7 @@ struct channel_loop {
 	int epoll_fd;
 	int wake_fd;
 	atomic_bool stop;
+	atomic_bool ticks;    /* every WIRE_PING_MS at least */
 	pthread_mutex_t lock; /* the list */
 	struct link *links;
 	uint8_t *scratch;
@@ -121,8 +122,10 @@ static void *loop_main(void *arg)
 		int64_t now = channel_now();
 
 		/* An idle link can have got streams since, and is then to be pinged more often. */
-		if (woken || now >= due)
+		if (woken || now >= due) {
 			due = MIN_OF(tick_all(loop, now), now + WIRE_PING_MS);
+			atomic_store(&loop->ticks, true);
+		}
 	}
 	return NULL;
 }
@@ -198,7 +201,8 @@ void channel_loop_free(struct channel_loop *loop)
 	loop_destroy(loop);
 }
 
-int channel_loop_add(struct channel_loop *loop, struct link *link, struct error *err)
+int channel_loop_add(struct channel_loop *loop, struct link *link, int64_t within_ms,
+		     struct error *err)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.ptr = link };
 
@@ -214,7 +218,9 @@ int channel_loop_add(struct channel_loop *loop, struct link *link, struct error 
 		latch_set(loop->wake_fd);
 		return -1;
 	}
-	latch_set(loop->wake_fd);
+	/* Once there was a link all are looked at often enough for most. */
+	if (within_ms < 2 * WIRE_PING_MS || !atomic_load(&loop->ticks))
+		latch_set(loop->wake_fd);
 	return 0;
 }
 

@@ -16,8 +16,12 @@ int channel_loop_new(struct channel_loop **out, struct error *err);
 /* Closes every link, ends the thread, frees. */
 void channel_loop_free(struct channel_loop *loop);
 
-/* Takes over one reference of the link, given back when the link is down. From any thread. */
-int channel_loop_add(struct channel_loop *loop, struct link *link, struct error *err);
+/*
+ * Takes over one reference of the link, given back when the link is down. It has to be ticked
+ * within that time for the first time. From any thread.
+ */
+int channel_loop_add(struct channel_loop *loop, struct link *link, int64_t within_ms,
+		     struct error *err);
 /* What epoll shall report for the link besides its end. From any thread. */
 void channel_loop_want(struct channel_loop *loop, struct link *link, uint32_t events);
 /* Out of epoll altogether, and back into it. */

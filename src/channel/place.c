@@ -304,29 +304,20 @@ static int64_t ping_period(uint64_t absence_ms)
 	return MAX_OF(MIN_OF(most, (int64_t)WIRE_IDLE_MS), 100);
 }
 
-/*
- * The relay's first connection, to be handed over with what it is made from: *theirs, and the link
- * at our end, with the hello on its way.
- */
-static int hand_over(struct open_place *p, int *theirs, struct link **out, struct error *err)
+/* The relay's first connection, to be handed over with what it is made from; the hello is in it. */
+static int connect_ahead(struct open_place *p, int *ours, int *theirs, struct error *err)
 {
-	struct link_options options = {
-		.handed = true,
-		.ping_ms = ping_period((uint64_t)p->absence_ms),
-	};
-	_cleanup_buf_ struct buf words = { 0 }, none = { 0 };
-	_cleanup_close_ int ours = -1;
+	_cleanup_buf_ struct buf words = { 0 };
 	struct hello hello;
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return error_errno(err, errno, "making a connection");
-	ours = pair[0];
+	*ours = pair[0];
 	*theirs = pair[1];
-	if (hello_offer(&hello, p->id, next_epoch(p->executor), 0, &words, err) < 0 ||
-	    fd_write_all(ours, words.data, words.len, err) < 0)
+	if (hello_offer(&hello, p->id, next_epoch(p->executor), 0, &words, err) < 0)
 		return -1;
-	return new_link(p, steal_fd(&ours), &options, &none, out, err);
+	return fd_write_all(*ours, words.data, words.len, err);
 }
 
 static void describe(const struct open_place *p, struct wire_place_make *m)
@@ -350,9 +341,13 @@ static void describe(const struct open_place *p, struct wire_place_make *m)
 static enum reach ask_for_relay(struct open_place *p, const struct wire_place_make *m,
 				int64_t deadline, struct error *err)
 {
+	struct link_options options = {
+		.handed = true,
+		.ping_ms = ping_period((uint64_t)p->absence_ms),
+	};
 	struct keeper *keeper = p->executor->keeper;
+	_cleanup_close_ int ours = -1, theirs = -1;
 	struct keeper_making *making;
-	_cleanup_close_ int theirs = -1;
 	struct link *link = NULL;
 	bool paused;
 
@@ -366,15 +361,13 @@ static enum reach ask_for_relay(struct open_place *p, const struct wire_place_ma
 	paused = p->paused;
 	pthread_mutex_unlock(&p->lock);
 	/* One that is to stand still is told so first, over a link that is greeted. */
-	if (!paused && hand_over(p, &theirs, &link, err) < 0)
+	if (!paused && connect_ahead(p, &ours, &theirs, err) < 0)
 		return NOT_YET;
-	if (keeper_make_ask(keeper, m, theirs, deadline, &making, err) < 0) {
-		if (link)
-			link_close(link);
-		if (link)
-			link_unref(link);
+	if (keeper_make_ask(keeper, m, theirs, deadline, &making, err) < 0)
 		return NOT_YET;
-	}
+	/* While the keeper is at it. Without a link there will be one in the ordinary way. */
+	if (ours >= 0)
+		new_link(p, steal_fd(&ours), &options, &(struct buf){ 0 }, &link, NULL);
 	pthread_mutex_lock(&p->lock);
 	p->making = making;
 	p->link = link;

@@ -217,14 +217,10 @@ static void take_hello(struct session *s, const struct frame *frame)
 	_cleanup_error_ struct error err = { 0 };
 
 	if (s->handed) {
-		if (hello_accept(&s->hello, config->place_id, frame, &err) < 0) {
+		if (hello_accept(&s->hello, config->place_id, frame, &err) < 0)
 			session_reject(s, WERR_VERSION, "%s", err.message);
-			return;
-		}
-		session_open(s);
-		/* Nobody waits for it who has not asked for something else. */
-		if (!s->broken)
-			session_linger(s);
+		else
+			session_open(s);
 		return;
 	}
 	if (s->step == SESSION_HELLO) {
