@@ -45,6 +45,7 @@ struct open_place {
 	struct link *link;            /* NULL: none; may be down */
 	bool connecting;              /* one thread is at it */
 	struct keeper_making *making; /* the keeper was asked for a relay: by `connecting` alone */
+	bool begun;                   /* something may have been said to it before the answer */
 	bool made;                    /* there is, or was, a relay for this holding */
 	bool fresh;                   /* what an earlier holder left must be ended first */
 	bool gone;           /* the relay is dead: nothing will come of this holding any more */

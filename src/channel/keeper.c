@@ -389,7 +389,7 @@ int keeper_make_hear(struct keeper *k, struct keeper_making *making,
 	bool died = !link_is_up(making->link);
 
 	keeper_making_free(making);
-	if (rc < 0 && died && channel_now() < deadline)
+	if (rc < 0 && died && make && channel_now() < deadline)
 		rc = make_again(k, make, deadline, out, err);
 	else
 		error_move(err, &why);

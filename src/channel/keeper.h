@@ -46,7 +46,10 @@ int keeper_make(struct keeper *keeper, const struct wire_place_make *make, int64
 struct keeper_making;
 int keeper_make_ask(struct keeper *keeper, const struct wire_place_make *make, int handed,
 		    int64_t deadline, struct keeper_making **out, struct error *err);
-/* Takes `making`. A keeper that died meanwhile is replaced and asked again. */
+/*
+ * Takes `making`. A keeper that died meanwhile is replaced and asked again, unless `make` is NULL:
+ * what was said on the connection may have been heard by a relay that died with it.
+ */
 int keeper_make_hear(struct keeper *keeper, struct keeper_making *making,
 		     const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
 		     struct error *err);

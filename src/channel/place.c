@@ -337,9 +337,16 @@ static void describe(const struct open_place *p, struct wire_place_make *m)
 	memcpy(m->key, p->key, sizeof(m->key));
 }
 
-/* The link is there when this returns, and something to say may be said on it. */
+static void set_link(struct open_place *p, struct link *link)
+{
+	pthread_mutex_lock(&p->lock);
+	p->link = link;
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* *link is our end of the connection that goes with the question, or NULL. */
 static enum reach ask_for_relay(struct open_place *p, const struct wire_place_make *m,
-				int64_t deadline, struct error *err)
+				int64_t deadline, struct link **link, struct error *err)
 {
 	struct link_options options = {
 		.handed = true,
@@ -348,7 +355,6 @@ static enum reach ask_for_relay(struct open_place *p, const struct wire_place_ma
 	struct keeper *keeper = p->executor->keeper;
 	_cleanup_close_ int ours = -1, theirs = -1;
 	struct keeper_making *making;
-	struct link *link = NULL;
 	bool paused;
 
 	/* A provider may leave its directory to the first who needs it. */
@@ -367,38 +373,38 @@ static enum reach ask_for_relay(struct open_place *p, const struct wire_place_ma
 		return NOT_YET;
 	/* While the keeper is at it. Without a link there will be one in the ordinary way. */
 	if (ours >= 0)
-		new_link(p, steal_fd(&ours), &options, &(struct buf){ 0 }, &link, NULL);
+		new_link(p, steal_fd(&ours), &options, &(struct buf){ 0 }, link, NULL);
 	pthread_mutex_lock(&p->lock);
 	p->making = making;
-	p->link = link;
 	pthread_mutex_unlock(&p->lock);
 	return REACHED;
 }
 
-/* What the keeper says to it. A link that did not get to the relay is none. */
+/* What the keeper says to it; *handed: the connection has got to the relay. */
 static enum reach hear_of_relay(struct open_place *p, const struct wire_place_make *m,
-				int64_t deadline, struct error *err)
+				int64_t deadline, bool *handed, struct error *err)
 {
 	struct keeper *keeper = p->executor->keeper;
 	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
 	struct keeper_making *making;
+	bool begun;
 	int rc;
 
 	pthread_mutex_lock(&p->lock);
 	making = steal(p->making);
+	begun = p->begun;
 	pthread_mutex_unlock(&p->lock);
-	rc = keeper_make_hear(keeper, making, m, deadline, &made, err);
+	rc = keeper_make_hear(keeper, making, begun ? NULL : m, deadline, &made, err);
 	/* What an earlier holder's end has not removed yet makes way first. */
 	if (rc == 0 && made.state == PLACE_ENDING) {
 		rc = keeper_destroy(keeper, p->id, deadline, err);
 		if (rc == 0)
 			rc = keeper_make(keeper, m, deadline, &made, err);
 	}
-	if (rc < 0 || made.state != PLACE_ALIVE || !made.handed)
-		place_drop_link(p);
 	if (rc < 0)
 		return NOT_YET;
 	if (made.state == PLACE_ALIVE) {
+		*handed = made.handed;
 		pthread_mutex_lock(&p->lock);
 		p->walls = made.walls;
 		pthread_mutex_unlock(&p->lock);
@@ -412,14 +418,21 @@ static enum reach hear_of_relay(struct open_place *p, const struct wire_place_ma
 static enum reach make_relay(struct open_place *p, int64_t deadline, struct error *err)
 {
 	struct wire_place_make m;
+	struct link *link = NULL;
 	enum reach r = REACHED;
+	bool handed = false;
 
 	describe(p, &m);
 	if (!p->making)
-		r = ask_for_relay(p, &m, deadline, err);
+		r = ask_for_relay(p, &m, deadline, &link, err);
 	if (r == REACHED)
-		r = hear_of_relay(p, &m, deadline, err);
+		r = hear_of_relay(p, &m, deadline, &handed, err);
 	wipe(m.key, sizeof(m.key));
+	/* Not before, unless it was begun: what is said goes to this relay or to none. */
+	if (link)
+		set_link(p, link);
+	if (!handed)
+		place_drop_link(p);
 	return r;
 }
 
@@ -618,6 +631,7 @@ static void end_making_locked(struct open_place *p)
 int place_begin(struct open_place *p, int64_t deadline, struct error *err)
 {
 	struct wire_place_make m;
+	struct link *link = NULL;
 	enum reach r = REACHED;
 	int rc;
 
@@ -626,9 +640,11 @@ int place_begin(struct open_place *p, int64_t deadline, struct error *err)
 	if (rc == 0 && !p->making) {
 		pthread_mutex_unlock(&p->lock);
 		describe(p, &m);
-		r = ask_for_relay(p, &m, deadline, err);
+		r = ask_for_relay(p, &m, deadline, &link, err);
 		wipe(m.key, sizeof(m.key));
 		pthread_mutex_lock(&p->lock);
+		p->link = link;
+		p->begun = r == REACHED;
 	}
 	if (rc == 0)
 		end_making_locked(p);

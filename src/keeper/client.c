@@ -389,7 +389,7 @@ static void listener_ready(struct watch *watch, uint32_t events)
 	c->timer.due = hello_late;
 	c->end.due = end_due;
 	conn_init(&c->conn, fd, REQUEST_MAX);
-	c->conn.takes_fds = true;
+	c->conn.takes_fds = c->conn.wide = true;
 	c->next = keeper->clients;
 	keeper->clients = c;
 	keeper->client_count++;

@@ -215,8 +215,10 @@ bool store_uses_range(const struct keeper *keeper, uint32_t range);
 /* The shape of what is asked for, NULL when none like it are kept ready. */
 struct shape *pool_shape(struct keeper *keeper, const struct wire_place_make *m,
 			 const struct sandbox_spec *spec);
-/* A prepared place, now with the id that is asked for, or NULL. */
+/* A prepared place, not in the pool any more, or NULL. */
 struct place *pool_take(struct shape *shape, const struct wire_place_make *m);
+/* It has the id that is asked for. */
+int pool_rename(struct place *place, const char *id, struct error *err);
 void pool_refill(struct shape *shape);
 void pool_lost(struct place *place);
 void pool_drain(struct keeper *keeper);

@@ -133,7 +133,7 @@ static int send_config(struct place *place, const struct wire_place_make *m,
 	_cleanup_buf_ struct buf bytes = { 0 };
 	bool cwd_given = m->cwd && m->cwd[0];
 	struct wire_relay_config config = {
-		.place_id = place->id,
+		.place_id = m->place_id,
 		.absence_ms = m->absence_ms,
 		.whole_host = place->kind != PLACE_DIR,
 		.cwd = native      ? SANDBOX_WORKSPACE
@@ -388,11 +388,12 @@ static int make_of_prepared(struct place *place, const struct wire_place_make *m
 {
 	_cleanup_close_ int place_fd = -1;
 
-	if (FAULT_HERE("keeper.pool.renamed", err) < 0 ||
+	if (FAULT_HERE("keeper.pool.taken", err) < 0 ||
 	    send_config(place, m, spec, place->ready_fd, err) < 0)
 		return -1;
 	loop_arm(&place->keeper->loop, &place->timer, READY_WAIT_MS);
-	if (FAULT_HERE("keeper.pool.configured", err) < 0)
+	if (FAULT_HERE("keeper.pool.configured", err) < 0 ||
+	    pool_rename(place, m->place_id, err) < 0 || FAULT_HERE("keeper.pool.renamed", err) < 0)
 		return -1;
 	/* With all of its config in hand the relay needs no keeper: the next one may adopt it. */
 	if (dir_open(place->keeper->places_fd, place->id, &place_fd, err) < 0 ||

@@ -1,8 +1,8 @@
 /*
  * The warm pool: native places made ahead of use. A prepared place is a place with a recipe, walls
  * and a relay that waits for its config; it has no server and no key, only a name of its own. Who
- * takes it renames its directory and sends the config: from then on it is the place that was asked
- * for.
+ * takes it sends the config, so that the relay can begin, and renames its directory: from then on
+ * it is the place that was asked for.
  *
  * Places are alike when their SANDBOX frames are, byte for byte. Those with mounts, a root, a
  * store or a workspace of the host are not prepared: what their paths mean is judged when they are
@@ -192,16 +192,24 @@ static struct place *find_for(const struct shape *shape, const char *place_id)
 
 struct place *pool_take(struct shape *shape, const struct wire_place_make *m)
 {
-	struct keeper *keeper = shape->keeper;
 	struct place *place = find_for(shape, m->place_id);
 
-	if (!place || renameat(keeper->places_fd, place->id, keeper->places_fd, m->place_id) < 0)
+	if (!place)
 		return NULL;
-	snprintf(place->id, sizeof(place->id), "%s", m->place_id);
 	place->pooled = false;
 	place->absence_ms = m->absence_ms;
 	place->label = xstrdup(m->label);
 	return place;
+}
+
+int pool_rename(struct place *place, const char *id, struct error *err)
+{
+	int places_fd = place->keeper->places_fd;
+
+	if (renameat(places_fd, place->id, places_fd, id) < 0)
+		return error_errno(err, errno, "naming the place's directory");
+	snprintf(place->id, sizeof(place->id), "%s", id);
+	return 0;
 }
 
 void pool_lost(struct place *place)

@@ -38,40 +38,42 @@ static ssize_t read_some(int fd, void *data, size_t len, int *handed)
 	return n;
 }
 
-/* All of it; `size` bytes are too many. */
-static int read_to_end(int fd, uint8_t *bytes, size_t size, size_t *len, int *handed,
-		       struct error *err)
+/* One frame, and nothing behind it: the starter's end of the socket need not be waited for. */
+static int read_frame(int fd, uint8_t *bytes, size_t size, struct frame *frame, int *handed,
+		      struct error *err)
 {
-	ssize_t n;
+	size_t len = 0, used = 0;
+	int r = 0;
 
-	*len = 0;
-	do {
-		n = read_some(fd, bytes + *len, size - *len, handed);
-		if (n < 0 && errno != EINTR)
+	while (r == 0 && len < size) {
+		ssize_t n = read_some(fd, bytes + len, size - len, handed);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
 			return error_errno(err, errno, "read");
-		*len += n > 0 ? (size_t)n : 0;
-	} while (n != 0 && *len < size);
-	return *len < size ? 0 : error_set(err, ERR_TOO_LARGE, "more than %zu bytes", size - 1);
+		if (n == 0)
+			break;
+		len += (size_t)n;
+		r = frame_parse(bytes, len, CONFIG_MAX, frame, &used, err);
+	}
+	if (r < 0)
+		return -1;
+	if (r == 0 || used != len || frame->type != WIRE_RELAY_CONFIG)
+		return error_set(err, ERR_PROTOCOL, "the config is not one config frame");
+	return 0;
 }
 
 int config_read(struct config *config, int fd, struct user_tables *tables, int *handed,
 		struct error *err)
 {
-	uint8_t bytes[CONFIG_MAX + 1];
+	uint8_t bytes[CONFIG_MAX + WIRE_HEADER_SIZE];
 	_cleanup_wire_message_ struct wire_message m = { 0 };
 	struct frame frame;
-	size_t len, used;
-	int r;
 
 	*handed = -1;
-	if (read_to_end(fd, bytes, sizeof(bytes), &len, handed, err) < 0)
-		return -1;
-	r = frame_parse(bytes, len, CONFIG_MAX, &frame, &used, err);
-	if (r > 0 && (used != len || frame.type != WIRE_RELAY_CONFIG))
-		r = 0;
-	if (r == 0)
-		return error_set(err, ERR_PROTOCOL, "the config is not one config frame");
-	if (r < 0 || wire_decode(&frame, &m, err) < 0 || config_check(&m.relay_config, err) < 0)
+	if (read_frame(fd, bytes, sizeof(bytes), &frame, handed, err) < 0 ||
+	    wire_decode(&frame, &m, err) < 0 || config_check(&m.relay_config, err) < 0)
 		return -1;
 	*config = (struct config){
 		.place_id = xstrdup(m.relay_config.place_id),
@@ -97,6 +99,6 @@ int config_read(struct config *config, int fd, struct user_tables *tables, int *
 	else
 		user_of_ids(tables, geteuid(), getegid(), &config->payload);
 	wipe(&m.relay_config, sizeof(m.relay_config));
-	wipe(bytes, len);
+	wipe(bytes, WIRE_HEADER_SIZE + frame.length);
 	return 0;
 }

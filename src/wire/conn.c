@@ -62,7 +62,7 @@ static size_t wanted_room(struct conn *c)
 	if (have >= WIRE_HEADER_SIZE)
 		wanted = MIN_OF(get_le32((const uint8_t *)c->in.data), c->max_payload);
 	room = MAX_OF(MIN_OF(FILL_CHUNK, c->max_payload + WIRE_HEADER_SIZE), 512);
-	if (wanted + WIRE_HEADER_SIZE > have)
+	if (wanted + WIRE_HEADER_SIZE > have && !(c->wide && have == 0))
 		room = MIN_OF(MAX_OF((size_t)wanted + WIRE_HEADER_SIZE - have, 512), room);
 	/* The first bytes of an idle connection are usually one small request. */
 	if (have == 0)

@@ -16,6 +16,7 @@ struct conn {
 	int fd; /* owned */
 	uint32_t max_payload;
 	bool bulk; /* a lot is on its way: larger buffers are used, and kept */
+	bool wide; /* what comes is seldom short: an idle connection is read for more than a word */
 	/*
 	 * In bulk a long DATA frame comes in parts, so that its owner may take the rest of it from
 	 * the descriptor by itself (conn_passed) and nothing is copied to make it whole.

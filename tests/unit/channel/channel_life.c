@@ -710,7 +710,8 @@ static void a_command_in_a_place_that_cannot_be_made_never_begins(void **state)
 		0);
 }
 
-static void a_keeper_that_dies_over_the_question_is_replaced(void **state)
+/* Whether the command has begun there nobody knows any more: it does not begin a second time. */
+static void a_command_does_not_outlive_the_keeper_that_was_asked_for_its_place(void **state)
 {
 	struct making m = { .t = *state };
 	struct going g;
@@ -728,10 +729,21 @@ static void a_keeper_that_dies_over_the_question_is_replaced(void **state)
 	assert_int_equal(executor_begin_place(m.t->executor, PLACE, GENERATION, PATIENCE_MS, NULL),
 			 0);
 	assert_int_equal(kill(keeper, SIGKILL), 0);
-	prepare(m.t, &g, SHELL_COMMAND("echo all the same"));
+	prepare(m.t, &g, SHELL_COMMAND("echo no >began"));
+	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
+	expect_refused(m.t, &g, ERR_UNAVAILABLE);
+	error_clear(&g.err);
+	assert_int_equal(
+		executor_stop_place(m.t->executor, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL), 0);
+	assert_false(exists_at(m.t->dir->fd, "began"));
+	/* With the next keeper all is as ever. */
+	open_place(m.t, PLACE, GENERATION);
+	assert_int_equal(executor_begin_place(m.t->executor, PLACE, GENERATION, PATIENCE_MS, NULL),
+			 0);
+	prepare(m.t, &g, SHELL_COMMAND("echo again"));
 	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
 	run(m.t, &g);
-	expect_output(m.t, &g, RUNLOG_STDOUT, "all the same\n");
+	expect_output(m.t, &g, RUNLOG_STDOUT, "again\n");
 	assert_int_not_equal(keeper_pid(m.t), keeper);
 }
 
@@ -762,7 +774,7 @@ int main(void)
 		with_execs(a_command_may_go_ahead_of_the_keepers_answer),
 		with_execs(a_place_that_was_begun_and_is_stopped_at_once_leaves_nothing),
 		with_execs(a_command_in_a_place_that_cannot_be_made_never_begins),
-		with_execs(a_keeper_that_dies_over_the_question_is_replaced),
+		with_execs(a_command_does_not_outlive_the_keeper_that_was_asked_for_its_place),
 		with_execs(an_executor_needs_an_owner_and_a_directory_of_its_own),
 	};
 

@@ -586,8 +586,9 @@ static void a_keeper_that_stops_leaves_nothing_prepared(void **state)
 
 static void a_keeper_killed_while_taking_leaves_nothing_prepared(void **state)
 {
-	static const char *const points[] = { "keeper.pool.renamed:kill",
-					      "keeper.pool.configured:kill" };
+	static const char *const points[] = { "keeper.pool.taken:kill",
+					      "keeper.pool.configured:kill",
+					      "keeper.pool.renamed:kill" };
 	struct fixture *f = *state;
 
 	f->pool = POOL;
