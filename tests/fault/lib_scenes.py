@@ -539,7 +539,8 @@ class Scene:
         self.faults, self.before_faults = faults, before_faults
         self.recovers = act in (rest, take_up)
         # Of these points not only the quickest scene is tried: here they come in another order.
-        self.own = ("db.lease.grant.", "channel.exec_start.") if act is lease_with_command else ()
+        self.own = (("db.lease.grant.", "channel.exec_start.", "driver.acquire.", "keeper.make.")
+                    if act is lease_with_command else ())
         self.name = name or act.__name__
 
     def prepare(self, w):
