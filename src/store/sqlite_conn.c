@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include "base/text.h"
+#include "store/sqlite_frames.h"
 
 struct sqlite_statement {
 	sqlite3_stmt *stmt;
@@ -92,7 +93,8 @@ int sqlite_conn_open(struct sqlite_conn **out, const char *path, bool reader, in
 	conn->path = xstrdup(path);
 
 	int access = reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-	int rc = sqlite3_open_v2(path, &conn->handle, access | SQLITE_OPEN_NOMUTEX, NULL);
+	const char *vfs = reader ? NULL : sqlite_frames_vfs();
+	int rc = sqlite3_open_v2(path, &conn->handle, access | SQLITE_OPEN_NOMUTEX, vfs);
 	if (!conn->handle)
 		error_set(err, ERR_DB, "no memory to open the database");
 	else if (rc != SQLITE_OK)
