@@ -1,8 +1,6 @@
 #include "store/sqlite_frames.h"
 
 #include <pthread.h>
-#include <sqlite3.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include "base/mem.h"
@@ -21,6 +19,8 @@ struct frames_file {
 	sqlite3_int64 end;  /* where what was written, held or not, ends; 0: unknown */
 	bool in_frame;      /* a header is held, its page comes next */
 	bool is_last_frame; /* of its transaction */
+	bool at_commit;     /* nothing was written or synced since a transaction's last frame */
+	bool commits_unsynced;
 };
 
 static struct frames_file *frames_of(sqlite3_file *file)
@@ -74,6 +74,7 @@ static int write_through(sqlite3_file *file, const void *data, int bytes, sqlite
 		rc = own_of(file)->pMethods->xWrite(own_of(file), data, bytes, at);
 	f->end = rc == SQLITE_OK ? at + bytes : 0;
 	f->in_frame = false;
+	f->at_commit = false;
 	return rc;
 }
 
@@ -99,8 +100,9 @@ static int frames_write(sqlite3_file *file, const void *data, int bytes, sqlite3
 	if (!f->in_frame)
 		f->is_last_frame = is_last(data);
 	f->in_frame = !f->in_frame;
+	f->at_commit = !f->in_frame && f->is_last_frame;
 	rc = hold(file, data, bytes);
-	if (rc == SQLITE_OK && !f->in_frame && f->is_last_frame)
+	if (rc == SQLITE_OK && f->at_commit)
 		rc = write_held(file);
 	return rc;
 }
@@ -119,11 +121,20 @@ static int frames_truncate(sqlite3_file *file, sqlite3_int64 size)
 	return rc == SQLITE_OK ? own_of(file)->pMethods->xTruncate(own_of(file), size) : rc;
 }
 
+/*
+ * A commit's own sync is the first behind its last frame. Those of a checkpoint, which may follow
+ * at once, and of a WAL that begins anew keep the database whole.
+ */
 static int frames_sync(sqlite3_file *file, int flags)
 {
+	struct frames_file *f = frames_of(file);
+	bool is_commit = f->at_commit;
 	int rc = write_held(file);
 
-	return rc == SQLITE_OK ? own_of(file)->pMethods->xSync(own_of(file), flags) : rc;
+	f->at_commit = false;
+	if (rc != SQLITE_OK || (is_commit && f->commits_unsynced))
+		return rc;
+	return own_of(file)->pMethods->xSync(own_of(file), flags);
 }
 
 static int frames_size(sqlite3_file *file, sqlite3_int64 *size)
@@ -222,4 +233,15 @@ const char *sqlite_frames_vfs(void)
 
 	pthread_once(&once, set_up);
 	return sqlite3_vfs_find(NAME) ? NAME : NULL;
+}
+
+void sqlite_frames_wait(sqlite3 *db, bool for_disk)
+{
+	sqlite3_file *file = NULL;
+
+	if (sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) != SQLITE_OK)
+		return;
+	/* Without a WAL it is another file, which is always synced. */
+	if (file && file->pMethods == &methods)
+		frames_of(file)->commits_unsynced = !for_disk;
 }

@@ -11,5 +11,15 @@
  */
 #pragma once
 
+#include <sqlite3.h>
+#include <stdbool.h>
+
 /* Its name, for sqlite3_open_v2; NULL, which is SQLite's own, where it cannot be had. */
 const char *sqlite_frames_vfs(void);
+
+/*
+ * Whether a commit waits until it is on the disk, which it does unless told otherwise. It is what
+ * PRAGMA synchronous says with FULL and NORMAL, without the work of understanding a statement: of
+ * all syncs only the one behind the last frame is left out.
+ */
+void sqlite_frames_wait(sqlite3 *db, bool for_disk);
