@@ -39,13 +39,12 @@ SQL(ACTIVITY_COMPANIES, "SELECT id FROM companies WHERE id > $1 ORDER BY id LIMI
 /* Redacted and bounded: details are for reading, not for keeping data in. */
 static char *details_column(const json_t *details)
 {
-	if (!details)
+	if (!details || json_is_null(details))
 		return NULL;
 
-	_cleanup_json_ json_t *clean = redacted(details);
-	_cleanup_free_ char *text = json_column(clean);
+	_cleanup_free_ char *text = redacted_text(details);
 
-	if (text && strlen(text) > DETAILS_MAX_BYTES)
+	if (strlen(text) > DETAILS_MAX_BYTES)
 		return xstrdup("{\"truncated\":true}");
 	return steal(text);
 }
