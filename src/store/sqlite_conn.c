@@ -65,7 +65,10 @@ int sqlite_conn_error(const struct sqlite_conn *conn, struct error *err)
 
 static int set_up(struct sqlite_conn *conn, bool reader, struct error *err)
 {
-	/* 2 MB of pages a connection: the server must stay small when idle. */
+	/*
+	 * 2 MB of pages a connection: the server must stay small when idle. Which commits do
+	 * without the sync that FULL asks for is decided one by one: sqlite_frames_wait.
+	 */
 	static const char settings[] = "PRAGMA foreign_keys = ON;"
 				       "PRAGMA synchronous = FULL;"
 				       "PRAGMA cache_size = -2000;"
