@@ -47,20 +47,19 @@ int company_fits(struct tx *tx, const char *company_id, int64_t max, int64_t *us
 	return *used < max;
 }
 
-int capacity_fits(struct tx *tx, const struct environment *environment, int64_t *used, int64_t *max,
+int capacity_fits(struct tx *tx, const char *environment_id, int64_t max, int64_t *used,
 		  struct error *err)
 {
 	int64_t leases, intents;
 
 	*used = 0;
-	*max = environment_max_leases(environment);
-	if (*max <= 0)
+	if (max <= 0)
 		return 1;
-	if (number_tx(tx, &CAPACITY_LEASES, &leases, err, B_TEXT(environment->id)) < 0 ||
-	    number_tx(tx, &CAPACITY_INTENTS, &intents, err, B_TEXT(environment->id)) < 0)
+	if (number_tx(tx, &CAPACITY_LEASES, &leases, err, B_TEXT(environment_id)) < 0 ||
+	    number_tx(tx, &CAPACITY_INTENTS, &intents, err, B_TEXT(environment_id)) < 0)
 		return -1;
 	*used = leases + intents;
-	return *used < *max;
+	return *used < max;
 }
 
 /* With the lock: the first waiter of a key, or NULL. */

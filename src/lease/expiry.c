@@ -12,11 +12,13 @@
 
 #define BATCH 100
 
-SQL(EXPIRED, "SELECT id FROM leases WHERE status = 'active' AND expires_at <= $1 AND " SQL_MINE
+/* LEASES_OPEN lets SQLite use the index of open leases. */
+SQL(EXPIRED, "SELECT id FROM leases WHERE " LEASES_OPEN
+	     " AND status = 'active' AND expires_at <= $1 AND " SQL_MINE
 	     " ORDER BY expires_at, id LIMIT $4");
 /*
  * Those that have been idle for a quarter of their time: long before the end it is noticed that a
- * command still runs there. The first condition lets SQLite use the index of open leases.
+ * command still runs there.
  */
 SQL(IDLE, "SELECT id FROM leases WHERE " LEASES_OPEN
 	  " AND status = 'active' AND idle_ms > 0 AND last_used_at + idle_ms / 4 <= $1"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "record/row.h"
 
 static int busy(struct acquisition *a, const char *reason, const char *holder, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -24,22 +25,37 @@ static int busy(struct acquisition *a, const char *reason, const char *holder, c
 	return 0;
 }
 
-static int check_environment(struct acquisition *a, struct tx *tx, struct environment *environment,
+static const char *name_of(const struct environment *environment)
+{
+	return environment->name ? environment->name : environment->id;
+}
+
+/* What of the environment decides, as it is now; the place is made of what the request has. */
+SQL(INTEND_ENVIRONMENT, "SELECT company_id, status, metadata FROM environments WHERE id = $1");
+
+static int check_environment(struct acquisition *a, struct tx *tx, int64_t *max_leases,
 			     struct error *err)
 {
-	const char *id = a->request->environment->id;
+	const struct environment *asked = a->request->environment;
+	_cleanup_environment_ struct environment now = { 0 };
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r;
 
-	if (environment_get_tx(tx, id, environment, err) < 0) {
-		if (err && err->code == ERR_NOT_FOUND)
-			error_set(err, ERR_ENV_NOT_FOUND, "environment \"%s\" was not found", id);
+	if (tx_query(tx, &c, &INTEND_ENVIRONMENT, err, B_TEXT(asked->id)) < 0 ||
+	    (r = cursor_next(&c, err)) < 0)
 		return -1;
-	}
-	if (!streq(environment->company_id, a->request->company_id))
+	if (r == 0)
+		return error_set(err, ERR_ENV_NOT_FOUND, "environment \"%s\" was not found",
+				 asked->id);
+	if (!streq(col_text(&c, 0), a->request->company_id))
 		return error_set(err, ERR_ENV_NOT_FOUND,
-				 "environment \"%s\" does not belong to this company", id);
-	if (environment->status != ENVIRONMENT_ACTIVE)
-		return error_set(err, ERR_ENV_INACTIVE, "environment \"%s\" is %s",
-				 environment->name, environment_status_name(environment->status));
+				 "environment \"%s\" does not belong to this company", asked->id);
+	if (!streq(col_text(&c, 1), environment_status_name(ENVIRONMENT_ACTIVE)))
+		return error_set(err, ERR_ENV_INACTIVE, "environment \"%s\" is %s", name_of(asked),
+				 col_text(&c, 1));
+	if (col_json(&c, 2, "environment metadata", &now.metadata, err) < 0)
+		return -1;
+	*max_leases = environment_max_leases(&now);
 	return 0;
 }
 
@@ -200,7 +216,7 @@ static int choose_place(struct acquisition *a, struct tx *tx, struct error *err)
 static int intend_tx(struct tx *tx, void *arg, struct error *err)
 {
 	struct acquisition *a = arg;
-	_cleanup_environment_ struct environment environment = { 0 };
+	const struct environment *environment = a->request->environment;
 	int64_t used, max;
 	int r;
 
@@ -210,17 +226,17 @@ static int intend_tx(struct tx *tx, void *arg, struct error *err)
 	/* Only an id that was chosen by the caller can have been used before. */
 	if (a->request->lease_id && (r = find_granted(a, tx, err)) != 0)
 		return r < 0 ? -1 : 0;
-	if (check_environment(a, tx, &environment, err) < 0)
+	if (check_environment(a, tx, &max, err) < 0)
 		return -1;
-	r = capacity_fits(tx, &environment, &used, &max, err);
+	r = capacity_fits(tx, environment->id, max, &used, err);
 	if (r < 0)
 		return -1;
 	if (r == 0)
 		return busy(a, "capacity", NULL,
 			    "environment \"%.80s\" has %lld of %lld leases in use",
-			    environment.name, (long long)used, (long long)max);
+			    name_of(environment), (long long)used, (long long)max);
 	max = a->leases->max_per_company;
-	r = company_fits(tx, environment.company_id, max, &used, err);
+	r = company_fits(tx, a->request->company_id, max, &used, err);
 	if (r < 0)
 		return -1;
 	if (r == 0)

@@ -34,7 +34,7 @@
 	"id, company_id, environment_id, driver, provider, provider_ref, scope, fingerprint,"      \
 	" state, holder_lease, generation, epoch, node_id, boot_epoch, boot_id, fencing,"          \
 	" discoverable, absence_ms, config, metadata, cleanup_action, cleanup_attempts,"           \
-	" cleanup_next_at, cleanup_reason, retain_until, created_at, updated_at, relay, boundary"
+	" cleanup_next_at, cleanup_reason, retain_until, created_at, updated_at, relay"
 
 #define ABSENCE_DEFAULT_MS 900000
 
@@ -45,7 +45,7 @@ SQL(PLACE_FREE_IN_SCOPE, "SELECT " PLACE_COLUMNS " FROM places WHERE environment
 			 " ORDER BY updated_at DESC, id LIMIT 1");
 SQL(PLACE_INSERT, "INSERT INTO places (" PLACE_COLUMNS ")"
 		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
-		  " $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)");
+		  " $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)");
 SQL(PLACE_SAVE, "UPDATE places SET state = $2, holder_lease = $3, generation = $4, epoch = $5,"
 		" node_id = $6, boot_epoch = $7, boot_id = $8, cleanup_action = $9,"
 		" cleanup_attempts = $10, cleanup_next_at = $11, cleanup_reason = $12,"
@@ -56,7 +56,7 @@ SQL(PLACE_SAVE_STATE, "UPDATE places SET state = $2, cleanup_action = $3, cleanu
 SQL(PLACE_REMAKE, "UPDATE places SET environment_id = $2, driver = $3, provider = $4,"
 		  " provider_ref = $5, scope = $6, fingerprint = $7, fencing = $8,"
 		  " discoverable = $9, absence_ms = $10, config = $11, metadata = $12,"
-		  " relay = $13, boundary = $14"
+		  " relay = $13"
 		  " WHERE id = $1");
 
 /* The arrows above, a row for each state left. */
@@ -223,17 +223,8 @@ static int64_t absence_ms(const struct place *place)
 	return place->absence_ms > 0 ? place->absence_ms : ABSENCE_DEFAULT_MS;
 }
 
-/* What stands around it, as its provider achieved it; allocated, NULL: it says nothing. */
-static char *boundary_text(const struct place *place)
-{
-	const json_t *boundary = json_object_at(place->metadata, "boundary");
-
-	return boundary ? json_text(boundary) : NULL;
-}
-
 int place_row_insert(struct tx *tx, const struct place *p, struct error *err)
 {
-	_cleanup_free_ char *boundary = boundary_text(p);
 	_cleanup_free_ char *config = object_text(p->config);
 	_cleanup_free_ char *metadata = object_text(p->metadata);
 
@@ -248,7 +239,7 @@ int place_row_insert(struct tx *tx, const struct place *p, struct error *err)
 		       B_TEXT(metadata), B_TEXT(p->cleanup_action), B_INT(p->cleanup_attempts),
 		       B_TIME(p->cleanup_next_at), B_TEXT(p->cleanup_reason),
 		       B_TIME(p->retain_until), B_INT(p->created_at), B_INT(p->updated_at),
-		       B_ID(p->relay_key), B_TEXT(boundary)) < 0
+		       B_ID(p->relay_key)) < 0
 		       ? -1
 		       : 0;
 }
@@ -277,7 +268,6 @@ int place_row_save_state(struct tx *tx, const struct place *p, struct error *err
 
 int place_row_remake(struct tx *tx, const struct place *p, struct error *err)
 {
-	_cleanup_free_ char *boundary = boundary_text(p);
 	_cleanup_free_ char *config = object_text(p->config);
 	_cleanup_free_ char *metadata = object_text(p->metadata);
 
@@ -286,7 +276,7 @@ int place_row_remake(struct tx *tx, const struct place *p, struct error *err)
 		    B_TEXT(p->provider_ref), B_TEXT(text_or_empty(p->scope)),
 		    B_TEXT(text_or_empty(p->fingerprint)), B_TEXT(fencing_name(p->fencing)),
 		    B_BOOL(p->discoverable), B_INT(absence_ms(p)), B_TEXT(config), B_TEXT(metadata),
-		    B_ID(p->relay_key), B_TEXT(boundary)) < 0)
+		    B_ID(p->relay_key)) < 0)
 		return -1;
 	return place_row_save(tx, p, err);
 }

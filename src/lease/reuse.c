@@ -78,6 +78,7 @@ static char *scope_of(const struct acquisition *a)
 			 a->provider, or_dash(r->workspace_id), or_dash(r->agent_id));
 }
 
+/* Only for a place that is used again: others are compared with nothing. */
 static void take_fingerprint(struct acquisition *a)
 {
 	_cleanup_free_ char *config = json_canonical(a->config), *whole = NULL;
@@ -133,7 +134,7 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 		id_new(a->lease_id);
 	a->config = config_for(a, r->environment->config);
 	a->runtime_config =
-		config_for(a, r->runtime_config ? r->runtime_config : r->environment->config);
+		r->runtime_config ? config_for(a, r->runtime_config) : json_incref(a->config);
 	a->place_request = (struct place_request){
 		.environment = r->environment,
 		.config = a->runtime_config,
@@ -150,7 +151,8 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 			      err) < 0)
 		return -1;
 	a->scope = scope_of(a);
-	take_fingerprint(a);
+	if (a->scope[0])
+		take_fingerprint(a);
 	return 0;
 }
 

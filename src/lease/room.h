@@ -88,10 +88,10 @@ void turn_end(struct turn *turn);
 size_t waiters_count(struct leases *leases, const char *key); /* NULL: all */
 /* To be called after every commit that may have made room in an environment; NULL: in any. */
 void capacity_changed(struct leases *leases, const char *environment_id);
-/* 1 when one more lease fits, 0 when not; *used and *max for the message. */
-int capacity_fits(struct tx *tx, const struct environment *environment, int64_t *used, int64_t *max,
+/* 1 when one more lease fits, 0 when not; *used for the message. max 0: no limit. */
+int capacity_fits(struct tx *tx, const char *environment_id, int64_t max, int64_t *used,
 		  struct error *err);
-/* The same for all leases of a company together; max 0: no limit. */
+/* The same for all leases of a company together. */
 int company_fits(struct tx *tx, const char *company_id, int64_t max, int64_t *used,
 		 struct error *err);
 

@@ -14,7 +14,7 @@
 	" run_id, details, created_at"
 
 SQL(ACTIVITY_INSERT, "INSERT INTO activity (" ACTIVITY_COLUMNS ")"
-		     " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)");
+		     " VALUES ($1, " EVENT_NUMBER ", $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)");
 SQL(ACTIVITY_OF_COMPANY, "SELECT " ACTIVITY_COLUMNS " FROM activity"
 			 " WHERE company_id = $1 AND seq < $2"
 			 " AND (CAST($3 AS TEXT) IS NULL OR entity_type = $3)"
@@ -27,8 +27,8 @@ SQL(ACTIVITY_OF_ENTITY, "SELECT " ACTIVITY_COLUMNS " FROM activity"
 			" ORDER BY seq DESC LIMIT $5");
 /* Entries of a company are old from one end, so looking at that end is enough. */
 SQL(ACTIVITY_PRUNE, "WITH oldest AS MATERIALIZED"
-		    " (SELECT id FROM activity WHERE company_id = $1 ORDER BY seq LIMIT 500)"
-		    " DELETE FROM activity WHERE id IN (SELECT id FROM oldest)"
+		    " (SELECT seq FROM activity WHERE company_id = $1 ORDER BY seq LIMIT 500)"
+		    " DELETE FROM activity WHERE seq IN (SELECT seq FROM oldest)"
 		    " AND created_at < $2 RETURNING seq");
 /* The same without removing: of the 500 behind $2, how many are old and where they end. */
 SQL(ACTIVITY_OLD, "SELECT SUM(CASE WHEN created_at < $3 THEN 1 ELSE 0 END), MAX(seq) FROM"
@@ -39,13 +39,12 @@ SQL(ACTIVITY_COMPANIES, "SELECT id FROM companies WHERE id > $1 ORDER BY id LIMI
 /* Redacted and bounded: details are for reading, not for keeping data in. */
 static char *details_column(const json_t *details)
 {
-	if (!details)
+	if (!details || json_is_null(details))
 		return NULL;
 
-	_cleanup_json_ json_t *clean = redacted(details);
-	_cleanup_free_ char *text = json_column(clean);
+	_cleanup_free_ char *text = redacted_text(details);
 
-	if (text && strlen(text) > DETAILS_MAX_BYTES)
+	if (strlen(text) > DETAILS_MAX_BYTES)
 		return xstrdup("{\"truncated\":true}");
 	return steal(text);
 }
@@ -58,16 +57,14 @@ int activity_write_tx(struct tx *tx, int64_t now, const struct activity *activit
 	const char *run = activity->run_id ? activity->run_id : actor->run_id;
 	_cleanup_free_ char *details = details_column(activity->details);
 	char id[ID_SIZE];
-	int64_t seq;
 
-	if (event_seq_tx(tx, &seq, err) < 0)
+	if (event_number_tx(tx, err) < 0)
 		return -1;
 	id_new(id);
-	return tx_exec(tx, &ACTIVITY_INSERT, err, B_TEXT(id), B_INT(seq),
-		       B_TEXT(activity->company_id), B_TEXT(actor->type), B_TEXT(actor->id),
-		       B_TEXT(activity->action), B_TEXT(activity->entity_type),
-		       B_TEXT(activity->entity_id), B_ID(agent), B_ID(run), B_TEXT(details),
-		       B_INT(now)) < 0
+	return tx_exec(tx, &ACTIVITY_INSERT, err, B_TEXT(id), B_TEXT(activity->company_id),
+		       B_TEXT(actor->type), B_TEXT(actor->id), B_TEXT(activity->action),
+		       B_TEXT(activity->entity_type), B_TEXT(activity->entity_id), B_ID(agent),
+		       B_ID(run), B_TEXT(details), B_INT(now)) < 0
 		       ? -1
 		       : 0;
 }

@@ -5,10 +5,9 @@
 #include "record/row.h"
 
 /* Whoever takes a number holds the counter's row until it commits. */
-SQL(EVENT_NEXT_SEQ,
-    "UPDATE counters SET value = value + 1 WHERE name = 'activity' RETURNING value");
+SQL(EVENT_TAKE_NUMBER, "UPDATE counters SET value = value + 1 WHERE name = 'activity'");
 SQL(EVENT_INSERT, "INSERT INTO events (seq, company_id, type, run_id, payload, created_at)"
-		  " VALUES ($1, $2, $3, $4, $5, $6)");
+		  " VALUES (" EVENT_NUMBER ", $1, $2, $3, $4, $5)");
 SQL(EVENT_NOW, "SELECT value FROM counters WHERE name = 'activity'");
 SQL(EVENT_FLOOR, "SELECT seq FROM event_floors WHERE company_id = $1");
 SQL(EVENT_RAISE_FLOOR,
@@ -61,21 +60,22 @@ static int number_tx(struct tx *tx, const struct sql *sql, const struct bind *bi
 	return 0;
 }
 
-int event_seq_tx(struct tx *tx, int64_t *seq, struct error *err)
+int event_number_tx(struct tx *tx, struct error *err)
 {
-	if (number_tx(tx, &EVENT_NEXT_SEQ, B_ARRAY_(), -1, seq, err) < 0)
+	int64_t counters = tx_exec(tx, &EVENT_TAKE_NUMBER, err);
+
+	if (counters < 0)
 		return -1;
-	return *seq < 0 ? error_set(err, ERR_DB, "the activity counter is missing") : 0;
+	return counters == 0 ? error_set(err, ERR_DB, "the activity counter is missing") : 0;
 }
 
 int event_write_tx(struct tx *tx, int64_t now, const struct event *event, struct error *err)
 {
 	_cleanup_free_ char *payload = json_text(event->payload);
-	int64_t seq;
 
-	if (event_seq_tx(tx, &seq, err) < 0)
+	if (event_number_tx(tx, err) < 0)
 		return -1;
-	return tx_exec(tx, &EVENT_INSERT, err, B_INT(seq), B_TEXT(event->company_id),
+	return tx_exec(tx, &EVENT_INSERT, err, B_TEXT(event->company_id),
 		       B_TEXT(event_type_name(event->type)), B_TEXT(event->run_id), B_TEXT(payload),
 		       B_INT(now)) < 0
 		       ? -1

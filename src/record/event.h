@@ -39,8 +39,12 @@ struct event {
 };
 /* With the change it tells of: same transaction. */
 int event_write_tx(struct tx *tx, int64_t now, const struct event *event, struct error *err);
-/* The next number of the sequence, held until the transaction ends. */
-int event_seq_tx(struct tx *tx, int64_t *seq, struct error *err);
+/*
+ * Takes the next number of the sequence, which is held until the transaction ends. The statement
+ * that needs it says EVENT_NUMBER: for RETURNING, SQLite makes a table each time.
+ */
+#define EVENT_NUMBER "(SELECT value FROM counters WHERE name = 'activity')"
+int event_number_tx(struct tx *tx, struct error *err);
 
 struct event_row {
 	int64_t seq, created_at;

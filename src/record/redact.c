@@ -65,22 +65,24 @@ static size_t jwt_span(const char *s)
 	return two + 1 + base64url_span(s + two + 1);
 }
 
-static json_t *redacted_text(const char *text)
+static void write_string(struct buf *out, const char *text)
 {
-	_cleanup_buf_ struct buf out = { 0 };
+	_cleanup_buf_ struct buf clean = { 0 };
 
-	if (!strstr(text, "eyJ"))
-		return json_string(text);
+	if (!strstr(text, "eyJ")) {
+		json_write_str(out, text);
+		return;
+	}
 	while (*text) {
 		size_t token = jwt_span(text);
 
 		if (token)
-			buf_puts(&out, REDACTED);
+			buf_puts(&clean, REDACTED);
 		else
-			buf_putc(&out, *text);
+			buf_putc(&clean, *text);
 		text += token ? token : 1;
 	}
-	return json_string(buf_str(&out));
+	json_write_str(out, buf_str(&clean));
 }
 
 static bool is_secret_ref(const json_t *value)
@@ -90,52 +92,69 @@ static bool is_secret_ref(const json_t *value)
 	return type && streq(type, "secret_ref");
 }
 
-static json_t *redacted_at(const json_t *value, int depth);
+static void write_value(struct buf *out, const json_t *value, int depth);
 
-static json_t *redacted_object(const json_t *object, int depth)
+static void write_object(struct buf *out, const json_t *object, int depth)
 {
-	json_t *out = json_object();
-	const char *key;
+	const char *separator = "{", *key;
 	json_t *value;
 
 	json_object_foreach ((json_t *)object, key, value) {
 		/* A flag that something is secret tells nothing: hasPassword, tokenRequired. */
 		bool tells = !json_is_boolean(value) && !json_is_null(value);
 
+		buf_puts(out, separator);
+		json_write_str(out, key);
+		buf_putc(out, ':');
 		if (tells && key_looks_secret(key) && !is_secret_ref(value))
-			json_put_str(out, key, REDACTED);
+			json_write_str(out, REDACTED);
 		else
-			json_put_new(out, key, redacted_at(value, depth + 1));
+			write_value(out, value, depth + 1);
+		separator = ",";
 	}
-	return out;
+	buf_puts(out, json_object_size(object) ? "}" : "{}");
 }
 
-static json_t *redacted_array(const json_t *array, int depth)
+static void write_array(struct buf *out, const json_t *array, int depth)
 {
-	json_t *out = json_array();
 	size_t i;
 	json_t *value;
 
+	buf_putc(out, '[');
 	json_array_foreach (array, i, value) {
-		json_array_append_new(out, redacted_at(value, depth + 1));
+		if (i > 0)
+			buf_putc(out, ',');
+		write_value(out, value, depth + 1);
 	}
-	return out;
+	buf_putc(out, ']');
 }
 
-static json_t *redacted_at(const json_t *value, int depth)
+static void write_plain(struct buf *out, const json_t *value)
+{
+	_cleanup_free_ char *text = json_text(value);
+
+	buf_puts(out, text);
+}
+
+static void write_value(struct buf *out, const json_t *value, int depth)
 {
 	if (depth > JSON_MAX_DEPTH)
-		return json_string(REDACTED);
-	if (json_is_object(value) && !is_secret_ref(value))
-		return redacted_object(value, depth);
-	if (json_is_array(value))
-		return redacted_array(value, depth);
-	if (json_is_string(value))
-		return redacted_text(json_string_value(value));
-	return json_deep_copy(value);
+		json_write_str(out, REDACTED);
+	else if (json_is_object(value) && !is_secret_ref(value))
+		write_object(out, value, depth);
+	else if (json_is_array(value))
+		write_array(out, value, depth);
+	else if (json_is_string(value))
+		write_string(out, json_string_value(value));
+	else
+		write_plain(out, value);
 }
 
-json_t *redacted(const json_t *value)
+char *redacted_text(const json_t *value)
 {
-	return redacted_at(value, 0);
+	_cleanup_buf_ struct buf out = { 0 };
+
+	buf_reserve(&out, 512);
+	write_value(&out, value, 0);
+	return buf_steal(&out);
 }

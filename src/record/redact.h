@@ -7,5 +7,5 @@
 #include <jansson.h>
 
 #define REDACTED "***REDACTED***"
-/* A copy without them, new reference. References to secrets ({type:"secret_ref"}) are kept. */
-json_t *redacted(const json_t *value);
+/* As text without them, allocated. References to secrets ({type:"secret_ref"}) are kept. */
+char *redacted_text(const json_t *value);

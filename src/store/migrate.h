@@ -25,6 +25,7 @@ extern const char *const MIGRATION_FILES[];
 extern const char *const MIGRATION_HISTORY[];
 extern const char *const MIGRATION_PAUSE[];
 extern const char *const MIGRATION_WRITES[];
+extern const char *const MIGRATION_TREES[];
 
 /* In order, ends with version 0. */
 extern const struct migration migrations[];

@@ -351,5 +351,6 @@ const struct migration migrations[] = {
 	{ 6, MIGRATION_HISTORY },
 	{ 7, MIGRATION_PAUSE },
 	{ 8, MIGRATION_WRITES },
+	{ 9, MIGRATION_TREES },
 	{ 0, NULL },
 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include "base/text.h"
+#include "store/sqlite_frames.h"
 
 struct sqlite_statement {
 	sqlite3_stmt *stmt;
@@ -64,7 +65,10 @@ int sqlite_conn_error(const struct sqlite_conn *conn, struct error *err)
 
 static int set_up(struct sqlite_conn *conn, bool reader, struct error *err)
 {
-	/* 2 MB of pages a connection: the server must stay small when idle. */
+	/*
+	 * 2 MB of pages a connection: the server must stay small when idle. Which commits do
+	 * without the sync that FULL asks for is decided one by one: sqlite_frames_wait.
+	 */
 	static const char settings[] = "PRAGMA foreign_keys = ON;"
 				       "PRAGMA synchronous = FULL;"
 				       "PRAGMA cache_size = -2000;"
@@ -92,7 +96,8 @@ int sqlite_conn_open(struct sqlite_conn **out, const char *path, bool reader, in
 	conn->path = xstrdup(path);
 
 	int access = reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-	int rc = sqlite3_open_v2(path, &conn->handle, access | SQLITE_OPEN_NOMUTEX, NULL);
+	const char *vfs = reader ? NULL : sqlite_frames_vfs();
+	int rc = sqlite3_open_v2(path, &conn->handle, access | SQLITE_OPEN_NOMUTEX, vfs);
 	if (!conn->handle)
 		error_set(err, ERR_DB, "no memory to open the database");
 	else if (rc != SQLITE_OK)

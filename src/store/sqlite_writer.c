@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/mem.h"
 #include "store/sqlite_conn.h"
+#include "store/sqlite_frames.h"
 #include "store/sqlite_wal.h"
 
 /*
@@ -55,7 +56,7 @@ struct sqlite_writer {
 	/* The leader's, which changes hands under the lock. */
 	struct sqlite_conn *conn;
 	struct sqlite_readers readers;
-	enum db_promise promise; /* what a commit keeps now */
+	enum db_promise promise; /* of the transaction that is open */
 	int wal_pages;           /* after the last commit */
 	int checkpoint_at;       /* as many of them; 0: not by us */
 	int64_t wal_room;        /* for so many, as far as known */
@@ -132,7 +133,9 @@ static int run_closure(struct sqlite_writer *w, struct job *job)
 
 static int commit(struct sqlite_writer *w, struct error *err)
 {
+	sqlite_frames_wait(w->conn->handle, w->promise == DB_DURABLE);
 	int r = sqlite_conn_control(w->conn, &COMMIT, err);
+	sqlite_frames_wait(w->conn->handle, true);
 	if (r < 0)
 		roll_back(w->conn);
 	else
@@ -240,27 +243,11 @@ static void refuse_queue(struct sqlite_writer *w, struct job *first, const struc
 	}
 }
 
-/* Between transactions only. In WAL mode, which NORMAL is said of here, both keep it consistent. */
-static int promise(struct sqlite_writer *w, enum db_promise promise, struct error *err)
-{
-	static const char *const settings[] = {
-		[DB_DURABLE] = "PRAGMA synchronous = FULL",
-		[DB_WHILE_UP] = "PRAGMA synchronous = NORMAL",
-	};
-
-	if (promise == w->promise)
-		return 0;
-	if (sqlite_exec_text(&w->conn->tx, settings[promise], err) < 0)
-		return -1;
-	w->promise = promise;
-	return 0;
-}
-
 static void run_batch(struct sqlite_writer *w, struct job *first)
 {
 	_cleanup_error_ struct error why = { 0 };
-	if (promise(w, first->promise, &why) < 0 ||
-	    sqlite_conn_control(w->conn, &BEGIN, &why) < 0) {
+	w->promise = first->promise;
+	if (sqlite_conn_control(w->conn, &BEGIN, &why) < 0) {
 		refuse_queue(w, first, &why);
 		return;
 	}

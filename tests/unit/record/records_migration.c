@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include "../store/pg_fixture.h"
 #include "base/mem.h"
+#include "record/activity.h"
 #include "store/engine.h"
 #include "store/migrate.h"
 
@@ -142,11 +143,70 @@ static void an_open_intent_outlives_the_change_of_its_table(void **state)
 	db_close(db);
 }
 
+SQL(OLD_ENTRY,
+    "INSERT INTO activity (id, seq, company_id, actor_id, action, entity_type, entity_id, details,"
+    " created_at) VALUES ($1, $2, 'c-early', 'somebody', 'thing.done', 'thing', 't-1', '{}', 5)");
+SQL(OLD_COUNTER, "UPDATE counters SET value = 2 WHERE name = 'activity'");
+
+static int put_entries(struct tx *tx, void *arg, struct error *err)
+{
+	if (fill_company(tx, arg, err) < 0 ||
+	    tx_exec(tx, &OLD_ENTRY, err, B_TEXT("second"), B_INT(2)) < 0 ||
+	    tx_exec(tx, &OLD_ENTRY, err, B_TEXT("first"), B_INT(1)) < 0)
+		return -1;
+	return tx_exec(tx, &OLD_COUNTER, err) < 0 ? -1 : 0;
+}
+
+static void assert_entry(const json_t *list, size_t i, int64_t seq, const char *id)
+{
+	const json_t *entry = json_array_get(json_array_at(list, "items"), i);
+
+	assert_int_equal(json_int(entry, "seq", 0), seq);
+	if (id)
+		assert_string_equal(json_str(entry, "id"), id);
+}
+
+static void entries_of_the_activity_keep_their_numbers_and_ids(void **state)
+{
+	struct records *r = records_of(state);
+	const struct migration earlier[] = { migrations[0], migrations[1], migrations[2],
+					     migrations[3], migrations[4], migrations[5],
+					     migrations[6], migrations[7], { 0, NULL } };
+	_cleanup_free_ char *path = xasprintf("%s/old.db", r->dir);
+	_cleanup_free_ char *url = r->url ? pg_fixture_new_database() : NULL;
+	const struct db_options options = { .path = url ? NULL : path, .url = url };
+	struct activity next = { .company_id = "c-early",
+				 .action = "thing.done",
+				 .entity_type = "thing",
+				 .entity_id = "t-1" };
+	struct activity_query query = { .company_id = "c-early", .limit = 10 };
+	_cleanup_json_ json_t *all = NULL, *of_thing = NULL;
+	struct db *db = NULL;
+
+	assert_done(r, db_open_known(&db, &options, earlier, &r->err));
+	assert_done(r, DB_WRITE(db, "test.fill", put_entries, NULL, &r->err));
+	db_close(db);
+	db = NULL;
+	assert_done(r, db_open(&db, &options, &r->err));
+	assert_done(r, activity_write(db, r->clock, &next, &r->err));
+	all = activity_list(db, &query, &r->err);
+	assert_int_equal(json_array_size(json_array_at(all, "items")), 3);
+	assert_entry(all, 0, 3, NULL);
+	assert_entry(all, 1, 2, "second");
+	assert_entry(all, 2, 1, "first");
+	query.entity_type = "thing";
+	query.entity_id = "t-1";
+	of_thing = activity_list(db, &query, &r->err);
+	assert_true(json_equal(all, of_thing));
+	db_close(db);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ON_BOTH(records_of_the_first_release_read_as_if_made_today),
 		ON_BOTH(an_open_intent_outlives_the_change_of_its_table),
+		ON_BOTH(entries_of_the_activity_keep_their_numbers_and_ids),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
