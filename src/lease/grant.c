@@ -45,7 +45,7 @@ static void fill_place(struct acquisition *a, struct place *place)
 	json_decref(place->config);
 	place->config = json_incref(a->config);
 	json_decref(place->metadata);
-	place->metadata = a->grant.metadata ? json_deep_copy(a->grant.metadata) : json_object();
+	place->metadata = a->grant.metadata ? json_copy(a->grant.metadata) : json_object();
 	if (a->grant.expires_at > 0)
 		json_put_time(place->metadata, "providerExpiresAt", a->grant.expires_at);
 	id_copy(place->company_id, r->company_id);
@@ -83,7 +83,7 @@ static void fill_lease(struct acquisition *a, struct lease *lease)
 	lease->expires_at = end_of_grant(a);
 	lease->idle_ms = r->idle_ms;
 	lease->retain_ms = r->retain_ms > 0 ? r->retain_ms : a->leases->default_retain_ms;
-	lease->metadata = a->grant.metadata ? json_deep_copy(a->grant.metadata) : json_object();
+	lease->metadata = a->grant.metadata ? json_copy(a->grant.metadata) : json_object();
 }
 
 /* A name the provider has given before: the old row lives again, so that generations rise. */

@@ -6,7 +6,7 @@
  * The activity lies under its number, which is unique anyway; nobody looks for an entry by its id,
  * nor for those of a run. Leases that expire are few and open, so they are found among the open
  * ones; an index by time was written at each renewal, too. The boundary of a place stands in its
- * metadata.
+ * metadata; its column stays for nodes of the version before, which write it.
  */
 const char *const MIGRATION_TREES[] = {
 	"CREATE TABLE activity_by_seq ("
@@ -34,6 +34,5 @@ const char *const MIGRATION_TREES[] = {
 	"CREATE INDEX activity_entity_idx ON activity (entity_type, entity_id)",
 
 	"DROP INDEX leases_expiry_idx",
-	"ALTER TABLE places DROP COLUMN boundary",
 	NULL,
 };
