@@ -81,6 +81,7 @@ struct exchange {
 	int64_t retry_after_ms;           /* with ERR_TOO_MANY: when to come again; 0: not said */
 	struct body_sink sink;            /* until the request is dropped */
 	struct websocket_session session; /* until it has run */
+	struct response_after after;
 	bool is_http_1_1;
 	bool opened;     /* the headers were looked at */
 	bool refused;    /* `err` is the answer, once the body has been read past */

@@ -140,7 +140,12 @@ struct response {
 	 */
 	void (*direct)(void *arg, int fd, int stop_fd);
 	struct websocket_session session; /* used when session.run is set */
-	char header_name[2][40];          /* up to two more headers */
+	/* Called once the answer is out, or never will be: for work that it need not wait for. */
+	struct response_after {
+		void (*run)(void *arg); /* NULL: nothing */
+		void *arg;
+	} after;
+	char header_name[2][40]; /* up to two more headers */
 	char header_value[2][160];
 };
 void response_json(struct response *response, int status, json_t *json); /* takes ownership */

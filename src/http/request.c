@@ -154,6 +154,8 @@ void exchange_free(struct exchange *exchange)
 	drop_request(exchange);
 	if (exchange->session.close)
 		exchange->session.close(exchange->session.arg);
+	if (exchange->after.run)
+		exchange->after.run(exchange->after.arg);
 	error_clear(&exchange->err);
 	free(exchange->path);
 	free(exchange->raw_url);
@@ -354,6 +356,7 @@ static enum MHD_Result answer(struct exchange *exchange)
 
 	int result = run_handler(exchange, &response, &err);
 
+	exchange->after = response.after;
 	exchange->status = response.status ? response.status : MHD_HTTP_OK;
 	drop_request(exchange);
 	if (!response.stream.next || result < 0)

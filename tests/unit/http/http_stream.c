@@ -110,11 +110,40 @@ static int patient(void *server, struct request *request, struct response *respo
 	return 0;
 }
 
+/* Work that takes until the client has its answer and says so. */
+static void long_work(void *arg)
+{
+	struct stage *stage = arg;
+
+	if (readable(stage->feed, CLIENT_MS))
+		latch_set(stage->closed);
+}
+
+static int diligent(void *server, struct request *request, struct response *response,
+		    struct error *err)
+{
+	(void)request;
+	(void)err;
+	response->after = (struct response_after){ long_work, server };
+	response_json(response, 200, json_object());
+	return 0;
+}
+
+static int diligent_in_vain(void *server, struct request *request, struct response *response,
+			    struct error *err)
+{
+	(void)request;
+	response->after = (struct response_after){ long_work, server };
+	return error_set(err, ERR_CONFLICT, "not today");
+}
+
 static const struct route ROUTES[] = {
 	{ HTTP_GET, "/lines", .run = lines, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
 	{ HTTP_GET, "/flood", .run = flood, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
 	{ HTTP_GET, "/broken", .run = broken, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
 	{ HTTP_GET, "/patient", .run = patient, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/diligent", .run = diligent, .access = ACCESS_SIGNED_IN },
+	{ HTTP_GET, "/in-vain", .run = diligent_in_vain, .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route *const TABLES[] = { ROUTES, NULL };
@@ -185,6 +214,28 @@ static void after_a_stream_the_connection_goes_on(void **state)
 	assert_true(readable(scene->stage.closed, CLIENT_MS));
 	say(fd, "GET /nowhere HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", scene->server.port);
 	assert_answer(read_answer(fd), 404, "not_found");
+}
+
+static void an_answer_does_not_wait_for_the_work_after_it(void **state)
+{
+	static const struct {
+		const char *path, *code;
+		int status;
+	} CASES[] = { { "/diligent", NULL, 200 }, { "/in-vain", "conflict", 409 } };
+	struct scene *scene = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(CASES); i++) {
+		_cleanup_close_ int fd = begin(scene, CASES[i].path);
+
+		assert_answer(read_answer(fd), CASES[i].status, CASES[i].code);
+		assert_false(readable(scene->stage.closed, 0));
+		latch_set(scene->stage.feed);
+		assert_true(readable(scene->stage.closed, CLIENT_MS));
+		latch_clear(scene->stage.feed);
+		latch_clear(scene->stage.closed);
+		say(fd, "GET /nowhere HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", scene->server.port);
+		assert_answer(read_answer(fd), 404, "not_found");
+	}
 }
 
 static void gone_within(struct scene *scene, int ms)
@@ -312,6 +363,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_line_leaves_as_soon_as_it_is_there, up, down),
 		cmocka_unit_test_setup_teardown(after_a_stream_the_connection_goes_on, up, down),
+		cmocka_unit_test_setup_teardown(an_answer_does_not_wait_for_the_work_after_it, up,
+						down),
 		cmocka_unit_test_setup_teardown(a_client_that_closes_is_noticed_while_waiting, up,
 						down),
 		cmocka_unit_test_setup_teardown(a_client_that_half_closes_counts_as_gone, up, down),
