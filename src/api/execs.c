@@ -289,7 +289,7 @@ static int go_on(struct live_exec *live, struct error *err)
 	return -1;
 }
 
-/* One whose record turned out to be needless. */
+/* Of one that has ended: its record turned out to be needless. */
 static void strike_out(struct live_exec *live)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -317,8 +317,8 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 	if (r <= 0)
 		return r;
 
-	if (live->on_record)
-		strike_out(live);
+	/* To be struck out, which nobody has to wait for. */
+	live->held_up = live->on_record;
 
 	int64_t bytes = runlog_end(live->log);
 
@@ -341,8 +341,38 @@ static int open_log(struct live_exec *live, bool kept, struct error *err)
 	return runlog_open_new(live->shelf->logs, live->id, &live->log, err);
 }
 
+/* What is done while a command starts, and then its record. */
+struct meanwhile {
+	struct exec_meanwhile first;
+	struct live_exec *live;
+};
+
+/*
+ * In this order, since the first is the commit of its lease: a record never stands without one, and
+ * a kill in between leaves no more than any before the answer does, a lease that nobody has heard
+ * of.
+ */
+static int write_down_then(void *arg, struct error *err)
+{
+	const struct meanwhile *meanwhile = arg;
+
+	if (meanwhile->first.run(meanwhile->first.arg, err) < 0)
+		return -1;
+	return write_down(meanwhile->live, err);
+}
+
+/* While something is waited for a record costs no time, whether it will be needed or not. */
+static void write_down_meanwhile(struct meanwhile *meanwhile, struct exec_spec *spec)
+{
+	if (!meanwhile->first.run)
+		return;
+	spec->keep_exit = true;
+	spec->meanwhile = (struct exec_meanwhile){ write_down_then, meanwhile };
+}
+
 static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
 {
+	struct meanwhile meanwhile = { order->spec->meanwhile, live };
 	struct exec_spec spec = *order->spec;
 	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
 	int r;
@@ -353,6 +383,8 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 		return -1;
 	spec.log = live->log;
 	spec.keep_exit = !brief;
+	if (brief)
+		write_down_meanwhile(&meanwhile, &spec);
 	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
 	if (!brief)
@@ -392,6 +424,10 @@ int live_exec_go_on(struct live_exec *live, struct error *err)
 	if (!live->held_up)
 		return 0;
 	live->held_up = false;
+	if (!live->log) {
+		strike_out(live);
+		return 0;
+	}
 
 	int r = wait_briefly(live, LAST_WORDS_MS, LAST_WORDS_MS, &why);
 

@@ -50,7 +50,7 @@ struct live_exec {
 	uint16_t rows, cols;
 	json_t *found; /* the record of one that is adopted */
 	struct exec *exec;
-	struct runlog *log;
+	struct runlog *log; /* NULL: it was brief and has ended */
 
 	int refs; /* these under execs->lock */
 	struct exec_outcome outcome;
