@@ -140,7 +140,10 @@ struct response {
 	 */
 	void (*direct)(void *arg, int fd, int stop_fd);
 	struct websocket_session session; /* used when session.run is set */
-	/* Called once the answer is out, or never will be: for work that it need not wait for. */
+	/*
+	 * For work that the answer need not wait for: called once that is out, or never will be. Of
+	 * a stream its first part is enough.
+	 */
 	struct response_after {
 		void (*run)(void *arg); /* NULL: nothing */
 		void *arg;
