@@ -9,6 +9,7 @@
  * long as the key does. The others are recent history: the last RECENT_EXECS of them, for an hour,
  * within RECENT_BYTES of output. Most commands end as soon as they have begun: those are waited for
  * by whoever asked, and their record is in memory only, as is what they said while it is short.
+ * While nobody knows yet which kind it will be, a command that was heard of is on the pad (pad.h).
  */
 #pragma once
 
