@@ -360,6 +360,15 @@ static void say_go(const char *go)
 	assert_int_equal(file_replace(AT_FDCWD, go, "", 0, 0600, NULL), 0);
 }
 
+static bool is_on_pad(const struct api_test *t, const char *id)
+{
+	PATH("%s/execs/begun", t->data);
+	_cleanup_buf_ struct buf text = { 0 };
+
+	assert_int_equal(file_read(AT_FDCWD, path, &text, 1 << 20, NULL), 0);
+	return text.len && memmem(text.data, text.len, id, strlen(id));
+}
+
 static void first_words_come_before_there_are_files(void **state)
 {
 	struct api_test *t = *state;
@@ -393,11 +402,13 @@ static void first_words_come_before_there_are_files(void **state)
 	/* Under load its first words may come too late to be waited for. */
 	if (live_exec_is_held_up(live)) {
 		assert_int_equal(files_below(dir), 0);
+		assert_true(is_on_pad(t, id));
 		assert_int_equal(exec_view_read(&view, 100, &chunk, NULL), 1);
 		assert_memory_equal(chunk.data, "first\n", 6);
 		assert_int_equal(live_exec_go_on(live, NULL), 0);
 		assert_false(live_exec_is_held_up(live));
 	}
+	assert_false(is_on_pad(t, id));
 	assert_int_equal(files_below(dir), 3);
 	say_go(go);
 	WAIT_FOR(active(t) == 0);
