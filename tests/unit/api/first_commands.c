@@ -158,9 +158,9 @@ static void its_record_is_there_before_anybody_hears_of_it_and_only_while_needed
 {
 	struct api_test *t = *state;
 	_cleanup_free_ char *leases = leases_of(t->local);
-	_cleanup_json_ json_t *lease = assert_said(t, leases);
 	char id[ID_SIZE];
 
+	json_decref(assert_said(t, leases));
 	/* What is over is known without one, and nobody waited until it was gone. */
 	WAIT_FOR(!is_begun(t) && records(t, id) == 0);
 
