@@ -291,7 +291,7 @@ static int note_down(struct live_exec *live, struct error *err)
 {
 	_cleanup_json_ json_t *record = NULL;
 
-	if (live->slot >= 0)
+	if (live->on_record || live->slot >= 0)
 		return 0;
 	record = running_record(live);
 	live->slot = pad_put(&live->execs->pad, record);
@@ -339,7 +339,7 @@ static void strike_out(struct live_exec *live)
 			  err.message);
 }
 
-/* 1: it is over, and nothing of it is left to do. */
+/* 1: it is over, and what is left to do of it is live_exec_go_on's. */
 static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_ms,
 			struct error *err)
 {
@@ -353,7 +353,7 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 	if (r <= 0)
 		return r;
 
-	/* To be struck out, which nobody has to wait for. */
+	/* Its record is to be struck out, which nobody has to wait for. */
 	live->held_up = live->on_record || live->slot >= 0;
 
 	int64_t bytes = runlog_end(live->log);
