@@ -22,8 +22,7 @@ struct pad {
 int pad_open(struct pad *pad, int dirfd, const char *name, struct error *err);
 void pad_close(struct pad *pad);
 
-/* The slot; -1 when none is free, the record is too long or the disk is full: not to be relied on.
- */
+/* The slot; -1: none is free, the record is too long for one, or the disk is full. */
 int pad_put(struct pad *pad, const json_t *record);
 void pad_clear(struct pad *pad, int slot);
 
