@@ -75,6 +75,9 @@ int exec_view_new(struct server *server, const char *id, struct live_exec *live,
 	id_copy(view->id, id);
 	if (open_reader(view, 0, err) == 0)
 		return 0;
+	/* It is nobody's now, but it goes on. */
+	if (live)
+		live_exec_go_on(live, NULL);
 	exec_view_close(view);
 	return -1;
 }

@@ -20,6 +20,7 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 	execs->clock = options->clock;
 	execs->max_running = options->max_running ? options->max_running : MAX_RUNNING;
 	execs->shelf[KEPT] = execs->shelf[RECENT] = SHELF_NONE;
+	execs->pad = PAD_NONE;
 	pthread_mutex_init(&execs->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -28,7 +29,8 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 	if (shelf_open(&execs->shelf[KEPT], options->dirfd, "kept", "logs", options->log_bytes,
 		       true, err) < 0 ||
 	    shelf_open(&execs->shelf[RECENT], options->dirfd, "recent", "scratch",
-		       options->log_bytes, false, err) < 0) {
+		       options->log_bytes, false, err) < 0 ||
+	    pad_open(&execs->pad, options->dirfd, "begun", err) < 0) {
 		execs_free(execs);
 		return -1;
 	}
@@ -45,6 +47,7 @@ void execs_free(struct execs *execs)
 			live_exec_unref(execs->recent[i].brief);
 	shelf_close(&execs->shelf[KEPT]);
 	shelf_close(&execs->shelf[RECENT]);
+	pad_close(&execs->pad);
 	pthread_cond_destroy(&execs->ended);
 	pthread_mutex_destroy(&execs->lock);
 	free(execs);
@@ -78,6 +81,16 @@ void execs_stop(struct execs *execs)
 }
 
 /* ---- an exec that is going ---- */
+
+static struct live_exec *live_new(struct execs *execs, struct shelf *shelf)
+{
+	struct live_exec *live = xcalloc(1, sizeof(*live));
+
+	live->execs = execs;
+	live->shelf = shelf;
+	live->slot = -1;
+	return live;
+}
 
 static void live_free(struct live_exec *live)
 {
@@ -251,6 +264,13 @@ static int start_thread(struct live_exec *live, struct error *err)
 	return failed ? error_errno(err, failed, "cannot start a thread for the command") : 0;
 }
 
+static void clear_slot(struct live_exec *live)
+{
+	if (live->slot >= 0)
+		pad_clear(&live->execs->pad, live->slot);
+	live->slot = -1;
+}
+
 /* From here on a successor takes it up, with everything it has said. */
 static int write_down(struct live_exec *live, struct error *err)
 {
@@ -259,8 +279,23 @@ static int write_down(struct live_exec *live, struct error *err)
 	if (live->on_record)
 		return 0;
 	record = running_record(live);
-	live->on_record = shelf_put(live->shelf, live->id, record, err) == 0;
-	return live->on_record ? 0 : -1;
+	if (shelf_put(live->shelf, live->id, record, err) < 0)
+		return -1;
+	live->on_record = true;
+	clear_slot(live);
+	return 0;
+}
+
+/* The same of one that may be over in a moment. */
+static int note_down(struct live_exec *live, struct error *err)
+{
+	_cleanup_json_ json_t *record = NULL;
+
+	if (live->on_record || live->slot >= 0)
+		return 0;
+	record = running_record(live);
+	live->slot = pad_put(&live->execs->pad, record);
+	return live->slot >= 0 ? 0 : write_down(live, err);
 }
 
 static int announce(struct live_exec *live, struct error *err)
@@ -289,12 +324,13 @@ static int go_on(struct live_exec *live, struct error *err)
 	return -1;
 }
 
-/* One whose record turned out to be needless. */
+/* Of one that has ended: its record turned out to be needless. */
 static void strike_out(struct live_exec *live)
 {
 	_cleanup_error_ struct error err = { 0 };
 
-	if (shelf_strike(live->shelf, live->id, &err) < 0)
+	clear_slot(live);
+	if (live->on_record && shelf_strike(live->shelf, live->id, &err) < 0)
 		log_warn("%s", err.message);
 	/* Not before: a successor that finds the record has to find the exit too. */
 	if (executor_forget(live->execs->executor, live->place_id, live->generation, live->id,
@@ -303,7 +339,7 @@ static void strike_out(struct live_exec *live)
 			  err.message);
 }
 
-/* 1: it is over, and nothing of it is left to do. */
+/* 1: it is over, and what is left to do of it is live_exec_go_on's. */
 static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_ms,
 			struct error *err)
 {
@@ -313,12 +349,12 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 
 	/* The server goes, the command stays: its successor has to know of it. */
 	if (r < 0 && err->code == ERR_UNAVAILABLE)
-		live->left_behind = announce(live, NULL) == 0;
+		live->left_behind = announce(live, NULL) == 0 || live->slot >= 0;
 	if (r <= 0)
 		return r;
 
-	if (live->on_record)
-		strike_out(live);
+	/* Its record is to be struck out, which nobody has to wait for. */
+	live->held_up = live->on_record || live->slot >= 0;
 
 	int64_t bytes = runlog_end(live->log);
 
@@ -341,8 +377,38 @@ static int open_log(struct live_exec *live, bool kept, struct error *err)
 	return runlog_open_new(live->shelf->logs, live->id, &live->log, err);
 }
 
+/* What is done while a command starts, and then its record. */
+struct meanwhile {
+	struct exec_meanwhile first;
+	struct live_exec *live;
+};
+
+/*
+ * In this order, since the first is the commit of its lease: a record never stands without one, and
+ * a kill in between leaves no more than any before the answer does, a lease that nobody has heard
+ * of.
+ */
+static int note_down_then(void *arg, struct error *err)
+{
+	const struct meanwhile *meanwhile = arg;
+
+	if (meanwhile->first.run(meanwhile->first.arg, err) < 0)
+		return -1;
+	return note_down(meanwhile->live, err);
+}
+
+/* While something is waited for a record costs no time, whether it will be needed or not. */
+static void note_down_meanwhile(struct meanwhile *meanwhile, struct exec_spec *spec)
+{
+	if (!meanwhile->first.run)
+		return;
+	spec->keep_exit = true;
+	spec->meanwhile = (struct exec_meanwhile){ note_down_then, meanwhile };
+}
+
 static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
 {
+	struct meanwhile meanwhile = { order->spec->meanwhile, live };
 	struct exec_spec spec = *order->spec;
 	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
 	int r;
@@ -353,6 +419,8 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 		return -1;
 	spec.log = live->log;
 	spec.keep_exit = !brief;
+	if (brief)
+		note_down_meanwhile(&meanwhile, &spec);
 	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
 	if (!brief)
@@ -363,7 +431,7 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 	if (!order->first_words || runlog_end(live->log) == 0)
 		return go_on(live, err);
 	exec_keep_exit(live->exec);
-	if (write_down(live, err) < 0) {
+	if (note_down(live, err) < 0) {
 		give_up(live);
 		return -1;
 	}
@@ -375,8 +443,10 @@ static void forget(struct live_exec *live)
 {
 	if (live->log)
 		runlog_close(live->log);
-	if (!live->left_behind)
+	if (!live->left_behind) {
+		clear_slot(live);
 		shelf_remove(live->shelf, live->id, NULL);
+	}
 	leave(live);
 }
 
@@ -392,6 +462,10 @@ int live_exec_go_on(struct live_exec *live, struct error *err)
 	if (!live->held_up)
 		return 0;
 	live->held_up = false;
+	if (!live->log) {
+		strike_out(live);
+		return 0;
+	}
 
 	int r = wait_briefly(live, LAST_WORDS_MS, LAST_WORDS_MS, &why);
 
@@ -405,10 +479,8 @@ int live_exec_go_on(struct live_exec *live, struct error *err)
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **out,
 		struct error *err)
 {
-	struct live_exec *live = xcalloc(1, sizeof(*live));
+	struct live_exec *live = live_new(execs, &execs->shelf[order->kept ? KEPT : RECENT]);
 
-	live->execs = execs;
-	live->shelf = &execs->shelf[order->kept ? KEPT : RECENT];
 	describe_order(live, order);
 	if (enlist(execs, live, err) < 0) {
 		live_free(live);
@@ -433,10 +505,8 @@ struct recovery {
 static int adopt(struct execs *execs, struct shelf *shelf, const char *id, json_t *record,
 		 struct error *err)
 {
-	struct live_exec *live = xcalloc(1, sizeof(*live));
+	struct live_exec *live = live_new(execs, shelf);
 
-	live->execs = execs;
-	live->shelf = shelf;
 	live->adopting = true;
 	live->kill_when_left = str_equal(json_str(record, "onDisconnect"), "kill");
 	live->found = json_incref(record);
@@ -476,8 +546,24 @@ static int recover_one(void *arg, const char *id, int64_t changed_ms, struct err
 	return 0;
 }
 
+/* What was on the pad when a server died goes the way of all others. */
+static int recover_begun(void *arg, json_t *record, struct error *err)
+{
+	struct shelf *shelf = arg;
+	const char *id = json_str(record, "id");
+	_cleanup_json_ json_t *known = id ? shelf_get(shelf, id) : NULL;
+
+	if (known || !id || !id_is_valid(id))
+		return 0;
+	if (shelf_strike(shelf, id, err) < 0)
+		return -1;
+	return shelf_put(shelf, id, record, err);
+}
+
 int execs_recover(struct execs *execs, struct error *err)
 {
+	if (pad_take(&execs->pad, recover_begun, &execs->shelf[RECENT], err) < 0)
+		return error_wrap(err, "taking up commands that had begun");
 	for (size_t i = 0; i < SHELVES; i++) {
 		struct recovery recovery = { execs, &execs->shelf[i] };
 

@@ -9,6 +9,7 @@
  * long as the key does. The others are recent history: the last RECENT_EXECS of them, for an hour,
  * within RECENT_BYTES of output. Most commands end as soon as they have begun: those are waited for
  * by whoever asked, and their record is in memory only, as is what they said while it is short.
+ * While nobody knows yet which kind it will be, a command that was heard of is on the pad (pad.h).
  */
 #pragma once
 
@@ -64,7 +65,10 @@ struct exec_order {
 /* ERR_TOO_MANY when too many run. The reference belongs to the caller. */
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **live,
 		struct error *err);
-/* Nothing to do for one that needs no such call. -1: the command was ended. */
+/*
+ * What its answer did not wait for: that somebody takes what else it says, or when it has ended
+ * that its record goes. Nothing to do for one that needs no such call. -1: the command was ended.
+ */
 int live_exec_go_on(struct live_exec *live, struct error *err);
 bool live_exec_is_held_up(const struct live_exec *live);           /* that call is due */
 struct live_exec *execs_find(struct execs *execs, const char *id); /* new reference or NULL */

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include "api/execs.h"
+#include "api/pad.h"
 
 #define RECENT_EXECS 1024
 
@@ -20,6 +21,7 @@ struct execs {
 	struct executor *executor;
 	struct clock *clock;
 	struct shelf shelf[SHELVES];
+	struct pad pad; /* of those that may be brief */
 	size_t max_running;
 
 	pthread_mutex_t lock; /* a leaf */
@@ -42,6 +44,7 @@ struct live_exec {
 	bool adopting;    /* its command was started by an earlier server */
 	bool left_behind; /* its command goes on without this server */
 	bool on_record;   /* the shelf has it */
+	int slot;         /* of the pad, which has it until then; -1: none */
 	bool held_up;     /* live_exec_go_on is due; of whoever started it */
 	char lease_id[ID_SIZE], place_id[ID_SIZE];
 	int64_t generation, created_ms;
@@ -50,7 +53,7 @@ struct live_exec {
 	uint16_t rows, cols;
 	json_t *found; /* the record of one that is adopted */
 	struct exec *exec;
-	struct runlog *log;
+	struct runlog *log; /* NULL: it was brief and has ended */
 
 	int refs; /* these under execs->lock */
 	struct exec_outcome outcome;

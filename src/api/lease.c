@@ -110,7 +110,22 @@ struct first_command {
 	struct exec_request wanted;
 	char lease_id[ID_SIZE], exec_id[ID_SIZE];
 	struct live_exec *live;
+	struct lease lease;
+	struct place place;
+	struct response_after after; /* of its events */
 };
+
+static void first_command_free(void *arg)
+{
+	struct first_command *command = arg;
+
+	if (command->after.run)
+		command->after.run(command->after.arg);
+	exec_request_clear(&command->wanted);
+	lease_clear(&command->lease);
+	place_clear(&command->place);
+	free(command);
+}
 
 static int begin_command(void *arg, const struct place *place, struct exec_meanwhile commit,
 			 struct error *err)
@@ -129,37 +144,54 @@ static int begin_command(void *arg, const struct place *place, struct exec_meanw
 	return exec_request_start(&command->wanted, command->server, &how, &command->live, err);
 }
 
+static json_t *lease_event(const struct lease *lease, const struct place *place)
+{
+	json_t *event = json_object();
+
+	json_put_str(event, "type", "lease");
+	json_put_new(event, "lease", lease_and_place(lease, place));
+	return event;
+}
+
+static int take_and_start(struct first_command *command, struct request *request,
+			  const struct environment *environment, struct response *response,
+			  struct error *err)
+{
+	const struct lease_first first = { begin_command, command };
+	struct server *server = command->server;
+
+	if (exec_request_read(&command->wanted, json_object_at(request->body, "exec"), err) < 0)
+		return -1;
+	if (take_lease(server, request, command->lease_id, environment, &first, &command->lease,
+		       &command->place, err) < 0) {
+		exec_let_go(server, command->exec_id, command->live);
+		return -1;
+	}
+	response->status = 201;
+	return exec_answer(server, command->exec_id, command->live,
+			   lease_event(&command->lease, &command->place), request, response, err);
+}
+
 static int acquire_and_start(struct server *server, struct request *request,
 			     const struct environment *environment, struct response *response,
 			     struct error *err)
 {
-	struct first_command command = { .server = server };
-	const struct lease_first first = { begin_command, &command };
-	_cleanup_lease_ struct lease lease = { 0 };
-	_cleanup_place_ struct place place = { 0 };
-	json_t *event;
+	struct first_command *command;
 	int r;
 
 	if (request->idempotency_key)
 		return error_set(err, ERR_VALIDATION,
 				 "one Idempotency-Key cannot stand for a lease and a command: ask "
 				 "for the lease with it, then for the command with another");
-	id_new(command.lease_id);
-	id_new(command.exec_id);
-	r = exec_request_read(&command.wanted, json_object_at(request->body, "exec"), err);
-	if (r == 0)
-		r = take_lease(server, request, command.lease_id, environment, &first, &lease,
-			       &place, err);
-	exec_request_clear(&command.wanted);
-	if (r < 0) {
-		exec_let_go(server, command.exec_id, command.live);
-		return -1;
-	}
-	event = json_object();
-	json_put_str(event, "type", "lease");
-	json_put_new(event, "lease", lease_and_place(&lease, &place));
-	response->status = 201;
-	return exec_answer(server, command.exec_id, command.live, event, request, response, err);
+	command = xcalloc(1, sizeof(*command));
+	command->server = server;
+	id_new(command->lease_id);
+	id_new(command->exec_id);
+	r = take_and_start(command, request, environment, response, err);
+	/* The first words have waited long enough: everything else comes after them. */
+	command->after = response->after;
+	response->after = (struct response_after){ first_command_free, command };
+	return r;
 }
 
 static int acquire(void *arg, struct request *request, struct response *response, struct error *err)

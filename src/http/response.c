@@ -107,8 +107,7 @@ enum MHD_Result response_send(struct response *response, struct exchange *exchan
 		answer = upgrade_response(exchange);
 	} else if (response->stream.next) {
 		answer = stream_response(&response->stream,
-					 response->has_length ? response->length : -1,
-					 exchange->connection);
+					 response->has_length ? response->length : -1, exchange);
 		response->stream = (struct stream){ 0 };
 	} else {
 		char *text = take_text(response);

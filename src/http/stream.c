@@ -65,18 +65,20 @@ bool request_takes(const struct request *request, size_t bytes)
 
 struct stream_state {
 	struct stream stream;
-	struct http_connection *connection;
+	struct exchange *exchange; /* lasts as long as the stream is read */
 };
 
 static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
 {
 	struct stream_state *state = arg;
-	(void)pos;
+	struct http_connection *connection = state->exchange->connection;
 
-	if (atomic_load(&state->connection->http->stopping))
+	if (pos > 0)
+		exchange_run_after(state->exchange);
+	if (atomic_load(&connection->http->stopping))
 		return MHD_CONTENT_READER_END_WITH_ERROR;
 
-	ssize_t n = state->stream.next(state->stream.arg, state->connection, buf, max);
+	ssize_t n = state->stream.next(state->stream.arg, connection, buf, max);
 
 	if (n > 0)
 		return n;
@@ -93,12 +95,12 @@ static void stream_close(void *arg)
 }
 
 struct MHD_Response *stream_response(const struct stream *stream, int64_t length,
-				     struct http_connection *connection)
+				     struct exchange *exchange)
 {
 	struct stream_state *state = xcalloc(1, sizeof(*state));
 
 	state->stream = *stream;
-	state->connection = connection;
+	state->exchange = exchange;
 
 	/*
 	 * Without a length the blocks are chunks made in the memory of the connection; with one

@@ -267,9 +267,10 @@ static void the_end_that_a_dead_server_did_not_write_down_is_told_by_the_relay(v
 	assert_string_equal(buf_str(&ran), "x\n");
 }
 
+/* Without the pad, which is always there. */
 static size_t files_below(const char *dir)
 {
-	_cleanup_free_ char *command = xasprintf("find %s -type f | wc -l", dir);
+	_cleanup_free_ char *command = xasprintf("find %s -type f ! -name begun | wc -l", dir);
 	FILE *pipe = popen(command, "r");
 	unsigned n = 0;
 
@@ -359,7 +360,16 @@ static void say_go(const char *go)
 	assert_int_equal(file_replace(AT_FDCWD, go, "", 0, 0600, NULL), 0);
 }
 
-static void first_words_come_when_there_is_only_a_record(void **state)
+static bool is_on_pad(const struct api_test *t, const char *id)
+{
+	PATH("%s/execs/begun", t->data);
+	_cleanup_buf_ struct buf text = { 0 };
+
+	assert_int_equal(file_read(AT_FDCWD, path, &text, 1 << 20, NULL), 0);
+	return text.len && memmem(text.data, text.len, id, strlen(id));
+}
+
+static void first_words_come_before_there_are_files(void **state)
 {
 	struct api_test *t = *state;
 	char lease_id[ID_SIZE], id[ID_SIZE];
@@ -391,28 +401,35 @@ static void first_words_come_when_there_is_only_a_record(void **state)
 	assert_int_equal(exec_view_new(t->server, id, live, &view, NULL), 0);
 	/* Under load its first words may come too late to be waited for. */
 	if (live_exec_is_held_up(live)) {
-		assert_int_equal(files_below(dir), 1);
+		assert_int_equal(files_below(dir), 0);
+		assert_true(is_on_pad(t, id));
 		assert_int_equal(exec_view_read(&view, 100, &chunk, NULL), 1);
 		assert_memory_equal(chunk.data, "first\n", 6);
 		assert_int_equal(live_exec_go_on(live, NULL), 0);
 		assert_false(live_exec_is_held_up(live));
 	}
+	assert_false(is_on_pad(t, id));
 	assert_int_equal(files_below(dir), 3);
 	say_go(go);
 	WAIT_FOR(active(t) == 0);
 	expect_output(t, id, 0, "first\nlast\n");
 }
 
-/* As a server leaves it that died between an exec's first words and the files for them. */
-static void an_exec_without_files_is_taken_up_with_all_it_said(void **state)
+/*
+ * As a server leaves it that died between an exec's first words and the files for them; or before
+ * there was one for its record.
+ */
+static void take_up_without_files(struct api_test *t, bool on_pad)
 {
-	struct api_test *t = *state;
 	char lease[ID_SIZE];
 	_cleanup_free_ char *path = exec_path(t, lease);
 	_cleanup_free_ char *go = NULL, *command = two_words(t, &go);
 	_cleanup_free_ char *body = xasprintf("{\"command\": [\"sh\", \"-c\", \"%s\"]}", command);
 	_cleanup_free_ char *clear = xasprintf("find %s/execs/scratch -type f -delete", t->data);
 	_cleanup_free_ char *find = xasprintf("ls %s/execs/recent", t->data);
+	_cleanup_free_ char *move = xasprintf("cat %s/execs/recent/* > %s/execs/begun && "
+					      "rm %s/execs/recent/*",
+					      t->data, t->data, t->data);
 	char id[ID_SIZE] = "";
 	int fd = open_stream(t, path, body, NULL);
 
@@ -425,10 +442,22 @@ static void an_exec_without_files_is_taken_up_with_all_it_said(void **state)
 
 	assert_int_equal(fscanf(pipe, "%36s", id), 1);
 	pclose(pipe);
+	if (on_pad)
+		assert_int_equal(system(move), 0);
 	server_begin(t, true);
 	say_go(go);
 	WAIT_FOR(active(t) == 0);
 	expect_output(t, id, 0, "first\nlast\n");
+}
+
+static void an_exec_without_files_is_taken_up_with_all_it_said(void **state)
+{
+	take_up_without_files(*state, false);
+}
+
+static void an_exec_that_is_only_on_the_pad_is_taken_up_too(void **state)
+{
+	take_up_without_files(*state, true);
 }
 
 int main(void)
@@ -447,8 +476,9 @@ int main(void)
 		api_unit_test(an_exec_that_could_not_start_leaves_nothing_behind),
 		api_unit_test(a_brief_silent_exec_leaves_no_file_and_is_known_all_the_same),
 		api_unit_test(what_a_brief_exec_said_can_be_read_again),
-		api_unit_test(first_words_come_when_there_is_only_a_record),
+		api_unit_test(first_words_come_before_there_are_files),
 		api_unit_test(an_exec_without_files_is_taken_up_with_all_it_said),
+		api_unit_test(an_exec_that_is_only_on_the_pad_is_taken_up_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,5 @@
+#include <dirent.h>
+#include "api/execs.h"
 #include "base/fault.h"
 #include "stream.h"
 
@@ -24,6 +26,43 @@ static void assert_no_lease(struct api_test *t, const char *path)
 
 	assert_int_equal(json_array_size(leases), 0);
 	assert_int_equal(json_array_size(json_array_at(audit, "items")), 0);
+}
+
+/* Whether anything stands on the pad of execs that have just begun. */
+static bool is_begun(struct api_test *t)
+{
+	PATH("%s/execs/begun", t->data);
+	_cleanup_buf_ struct buf text = { 0 };
+
+	assert_int_equal(file_read(AT_FDCWD, path, &text, 1 << 20, NULL), 0);
+	return text.len && memchr(text.data, '{', text.len);
+}
+
+/* How many execs are on record; the name of one of them. */
+static size_t records(struct api_test *t, char id[ID_SIZE])
+{
+	PATH("%s/execs/recent", t->data);
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	size_t count = 0;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir)))
+		if (id_is_valid(entry->d_name)) {
+			id_copy(id, entry->d_name);
+			count++;
+		}
+	closedir(dir);
+	return count;
+}
+
+static json_t *record_of(struct api_test *t, const char *id)
+{
+	PATH("%s/execs/recent/%s", t->data, id);
+	_cleanup_buf_ struct buf text = { 0 };
+
+	assert_int_equal(file_read(AT_FDCWD, path, &text, 65536, NULL), 0);
+	return json_parse(buf_str(&text), text.len, NULL);
 }
 
 /* {type: lease}, {type: start}, output "said", {type: exit} with 3. The lease is the caller's. */
@@ -115,16 +154,86 @@ static void a_command_that_goes_on_streams_and_ends_with_its_lease(void **state)
 	close(fd);
 }
 
+static void its_record_is_there_before_anybody_hears_of_it_and_only_while_needed(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_free_ char *leases = leases_of(t->local);
+	char id[ID_SIZE];
+
+	json_decref(assert_said(t, leases));
+	/* What is over is known without one, and nobody waited until it was gone. */
+	WAIT_FOR(!is_begun(t) && records(t, id) == 0);
+
+	int fd = open_stream(t, leases,
+			     "{\"exec\": {\"command\": [\"sh\", \"-c\", \"echo up; sleep 1000\"]}}",
+			     NULL);
+
+	/* In this order: it is put on the shelf before it leaves the pad. */
+	assert_true(is_begun(t) || records(t, id) == 1);
+	WAIT_FOR(!is_begun(t));
+	assert_int_equal(records(t, id), 1);
+
+	_cleanup_json_ json_t *record = record_of(t, id);
+	PATH("/api/environment-leases/%s", json_str(record, "leaseId"));
+	_cleanup_json_ json_t *shown = get(t, path);
+
+	assert_string_equal(json_str(record, "status"), "running");
+	assert_string_equal(json_str(shown, "status"), "active");
+	close(fd);
+}
+
+/* Of a lease that was never committed, or ended long ago. */
+static void a_record_without_a_lease_is_nothing_to_the_next_server(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_free_ char *leases = leases_of(t->box);
+	int fd = open_stream(t, leases,
+			     "{\"exec\": {\"command\": [\"sh\", \"-c\", \"echo up; sleep 1000\"]}}",
+			     NULL);
+	char id[ID_SIZE], other[ID_SIZE];
+
+	server_end(t);
+	close(fd);
+	assert_int_equal(records(t, id), 1);
+
+	_cleanup_json_ json_t *record = record_of(t, id);
+
+	id_new(other);
+	json_put_str(record, "leaseId", other);
+	id_new(other);
+	json_put_str(record, "placeId", other);
+	id_new(other);
+	json_put_str(record, "id", other);
+
+	PATH("%s/execs/begun", t->data);
+	_cleanup_free_ char *text = json_text(record), *show = xasprintf("/api/execs/%s", other);
+
+	assert_int_equal(file_replace(AT_FDCWD, path, text, strlen(text), 0600, NULL), 0);
+	server_begin(t, true);
+	assert_false(is_begun(t));
+	/* The one that has a lease goes on; the other has ended, and belongs to nobody. */
+	WAIT_FOR(execs_active(t->server->execs) == 1);
+
+	_cleanup_json_ json_t *found = record_of(t, other);
+
+	assert_string_equal(json_str(found, "status"), "ended");
+	assert_string_equal(json_str(found, "reason"), "lease_lost");
+	refused(t, 404, "not_found", NULL, CALL("GET", show));
+}
+
 static void without_its_first_command_there_is_no_lease(void **state)
 {
 	struct api_test *t = *state;
 	_cleanup_free_ char *leases = leases_of(t->box);
+	char id[ID_SIZE];
 
 	refused(t, 422, "command_not_found", "no-such-program",
 		CALL("POST", leases, "{\"exec\": {\"command\": [\"no-such-program\"]}}"));
 	refused(t, 422, "command_not_executable", NULL,
 		CALL("POST", leases, "{\"exec\": {\"command\": [\"/etc/passwd\"]}}"));
 	assert_no_lease(t, leases);
+	assert_false(is_begun(t));
+	assert_int_equal(records(t, id), 0);
 	/* Nothing is in the way of the next one. */
 	json_decref(assert_said(t, leases));
 }
@@ -141,13 +250,16 @@ static void a_lease_that_cannot_be_written_down_ends_its_first_command(void **st
 
 	for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
 		_cleanup_buf_ struct buf pid = { 0 };
+		char id[ID_SIZE];
 
 		assert_int_equal(fault_init(points[i], NULL), 0);
 		refused(t, 502, "lease_acquire_failed", NULL, CALL("POST", leases, body));
 		assert_int_equal(fault_init(NULL, NULL), 0);
 		assert_no_lease(t, leases);
-		/* It may have been ended before it was there. */
-		if (file_read(AT_FDCWD, mark, &pid, 32, NULL) == 0)
+		assert_false(is_begun(t));
+		assert_int_equal(records(t, id), 0);
+		/* It may have been ended before it was there, or before it could say who it is. */
+		if (file_read(AT_FDCWD, mark, &pid, 32, NULL) == 0 && pid.len)
 			WAIT_FOR(kill(atoi(buf_str(&pid)), 0) < 0);
 		unlink(mark);
 	}
@@ -185,6 +297,8 @@ int main(void)
 		api_unit_test(a_place_that_is_used_again_takes_its_first_command_too),
 		api_unit_test(places_of_every_kind_take_one),
 		api_unit_test(a_command_that_goes_on_streams_and_ends_with_its_lease),
+		api_unit_test(its_record_is_there_before_anybody_hears_of_it_and_only_while_needed),
+		api_unit_test(a_record_without_a_lease_is_nothing_to_the_next_server),
 		api_unit_test(without_its_first_command_there_is_no_lease),
 		api_unit_test(a_lease_that_cannot_be_written_down_ends_its_first_command),
 		api_unit_test(what_cannot_be_meant_changes_nothing),
