@@ -192,16 +192,15 @@ static int answer_stream(struct listener **listener, struct request *request,
 	return 0;
 }
 
-int exec_answer(struct server *server, const char *id, struct live_exec *live, json_t *preface,
+int exec_answer(struct server *server, const char *id, struct live_exec *live, struct buf *preface,
 		struct request *request, struct response *response, struct error *err)
 {
 	_cleanup_listener_ struct listener *listener = NULL;
 
-	if (listen_to(server, id, live, &listener, err) < 0) {
-		json_decref(preface);
+	if (listen_to(server, id, live, &listener, err) < 0)
 		return -1;
-	}
-	event_line(&listener->events, preface);
+	listener->events.out = *preface;
+	*preface = (struct buf){ 0 };
 	return answer_stream(&listener, request, response, err);
 }
 

@@ -6,8 +6,8 @@
 #include "api/execs.h"
 #include "api/server.h"
 
-/* Takes the reference to `live`, and `preface`, the event that comes before its own. */
-int exec_answer(struct server *server, const char *id, struct live_exec *live, json_t *preface,
+/* Takes the reference to `live`, and what is in `preface`, the lines before its own. */
+int exec_answer(struct server *server, const char *id, struct live_exec *live, struct buf *preface,
 		struct request *request, struct response *response, struct error *err);
 /* Nobody will hear of it. Takes the reference; NULL is fine. */
 void exec_let_go(struct server *server, const char *id, struct live_exec *live);

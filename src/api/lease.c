@@ -68,6 +68,7 @@ static int take_lease(struct server *server, struct request *request, const char
 	enum lease_policy policy;
 	struct lease_request wanted = {
 		.lease_id = id,
+		.lease_id_is_new = !request->idempotency_key,
 		.company_id = environment->company_id,
 		.environment = environment,
 		.issue_id = json_str(body, "issueId"),
@@ -110,6 +111,7 @@ struct first_command {
 	struct exec_request wanted;
 	char lease_id[ID_SIZE], exec_id[ID_SIZE];
 	struct live_exec *live;
+	struct buf event;
 	struct lease lease;
 	struct place place;
 	struct response_after after; /* of its events */
@@ -122,6 +124,7 @@ static void first_command_free(void *arg)
 	if (command->after.run)
 		command->after.run(command->after.arg);
 	exec_request_clear(&command->wanted);
+	buf_free(&command->event);
 	lease_clear(&command->lease);
 	place_clear(&command->place);
 	free(command);
@@ -144,20 +147,25 @@ static int begin_command(void *arg, const struct place *place, struct exec_meanw
 	return exec_request_start(&command->wanted, command->server, &how, &command->live, err);
 }
 
-static json_t *lease_event(const struct lease *lease, const struct place *place)
+/* While the command is still on its way to its first words. */
+static void write_lease_event(void *arg, const struct lease *lease, const struct place *place)
 {
-	json_t *event = json_object();
+	struct first_command *command = arg;
+	_cleanup_json_ json_t *event = json_object();
+	_cleanup_free_ char *text = NULL;
 
 	json_put_str(event, "type", "lease");
 	json_put_new(event, "lease", lease_and_place(lease, place));
-	return event;
+	text = json_text(event);
+	buf_puts(&command->event, text);
+	buf_putc(&command->event, '\n');
 }
 
 static int take_and_start(struct first_command *command, struct request *request,
 			  const struct environment *environment, struct response *response,
 			  struct error *err)
 {
-	const struct lease_first first = { begin_command, command };
+	const struct lease_first first = { begin_command, write_lease_event, command };
 	struct server *server = command->server;
 
 	if (exec_request_read(&command->wanted, json_object_at(request->body, "exec"), err) < 0)
@@ -168,8 +176,8 @@ static int take_and_start(struct first_command *command, struct request *request
 		return -1;
 	}
 	response->status = 201;
-	return exec_answer(server, command->exec_id, command->live,
-			   lease_event(&command->lease, &command->place), request, response, err);
+	return exec_answer(server, command->exec_id, command->live, &command->event, request,
+			   response, err);
 }
 
 static int acquire_and_start(struct server *server, struct request *request,

@@ -200,7 +200,11 @@ static int write_down(void *arg, struct error *err)
 	struct acquisition *a = arg;
 
 	a->now = clock_now(a->leases->clock);
-	return DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err);
+	if (DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err) < 0)
+		return -1;
+	if (a->request->first.granted)
+		a->request->first.granted(a->request->first.arg, &a->lease, &a->place);
+	return 0;
 }
 
 static const char *announced_ref(const struct acquisition *a)

@@ -224,7 +224,8 @@ static int intend_tx(struct tx *tx, void *arg, struct error *err)
 	a->victim[0] = '\0';
 	a->victim_in_the_way = false;
 	/* Only an id that was chosen by the caller can have been used before. */
-	if (a->request->lease_id && (r = find_granted(a, tx, err)) != 0)
+	if (a->request->lease_id && !a->request->lease_id_is_new &&
+	    (r = find_granted(a, tx, err)) != 0)
 		return r < 0 ? -1 : 0;
 	if (check_environment(a, tx, &max, err) < 0)
 		return -1;

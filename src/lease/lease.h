@@ -78,11 +78,14 @@ int leases_sweep(struct leases *leases, struct error *err);
 struct lease_first {
 	int (*begin)(void *arg, const struct place *place, struct exec_meanwhile commit,
 		     struct error *err); /* NULL: nothing */
+	/* The commit has been: what is answered can be prepared while the rest is waited for. */
+	void (*granted)(void *arg, const struct lease *lease, const struct place *place);
 	void *arg;
 };
 
 struct lease_request {
 	const char *lease_id; /* chosen beforehand (idempotency), or NULL */
+	bool lease_id_is_new; /* no request has had it before */
 	const char *company_id;
 	const struct environment *environment;
 	const json_t *runtime_config; /* secrets resolved; NULL: the stored config holds none */
