@@ -150,7 +150,9 @@ static int open_place(struct executor *executor, const struct exec_place *from, 
 	p->fresh = old != NULL;
 	p->next = old ? old->next : NULL;
 	*slot = p;
-	if (!p->fresh && !place_is_shell(p) && relay_may_exist(executor, p->id))
+	/* What is described by a sandbox is made when somebody asks for that. */
+	if (!p->fresh && !place_is_shell(p) && p->sandbox_len == 0 &&
+	    relay_may_exist(executor, p->id))
 		mend_locked(p, 0);
 	pthread_mutex_unlock(&executor->lock);
 	if (old) {
