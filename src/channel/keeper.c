@@ -264,7 +264,7 @@ static int ask(struct keeper *k, enum wire_type type, const void *msg, enum wire
 			return -1;
 		if (link_call(link, type, msg, last, each, arg, deadline, err) == 0)
 			return 0;
-		if (link_is_up(link) || attempt == 2 || channel_now() >= deadline)
+		if (link_is_up(link) || attempt == KEEPER_ATTEMPTS - 1 || channel_now() >= deadline)
 			return -1;
 	}
 }
@@ -349,6 +349,10 @@ static int ask_for_place(struct link *link, const struct wire_place_make *make, 
 	wipe(handing.key, sizeof(handing.key));
 	if (!stream)
 		return -1;
+	if (!link_is_up(link)) {
+		stream_close(stream);
+		return error_set(err, ERR_UNAVAILABLE, "the keeper has gone");
+	}
 	*out = xcalloc(1, sizeof(**out));
 	(*out)->link = link_ref(link);
 	(*out)->stream = stream;
@@ -369,8 +373,10 @@ int keeper_make_ask(struct keeper *k, const struct wire_place_make *make, int ha
 		/* Who takes it back must find it: it is there, or will never be. */
 		stream_hear((*out)->stream, WIRE_PLACE_STATE, NULL, NULL, deadline, NULL);
 		keeper_making_free(steal(*out));
+		return -1;
 	}
-	return rc;
+	/* One that idled away, or was killed, is replaced by the next who asks. */
+	return rc < 0 && !link_is_up(link) && channel_now() < deadline ? 1 : rc;
 }
 
 /* By name, as often as keepers die over it. */
@@ -400,8 +406,12 @@ int keeper_make(struct keeper *k, const struct wire_place_make *make, int64_t de
 		struct relay_place *out, struct error *err)
 {
 	struct keeper_making *making;
+	int rc, attempts = 0;
 
-	if (keeper_make_ask(k, make, -1, deadline, &making, err) < 0)
+	do
+		rc = keeper_make_ask(k, make, -1, deadline, &making, err);
+	while (rc > 0 && ++attempts < KEEPER_ATTEMPTS);
+	if (rc != 0)
 		return error_wrap(err, "making the place's relay");
 	return keeper_make_hear(k, making, make, deadline, out, err);
 }

@@ -41,8 +41,10 @@ int keeper_make(struct keeper *keeper, const struct wire_place_make *make, int64
 		struct relay_place *out, struct error *err);
 /*
  * The same in two halves: asking, with an end of a connection for the relay (wire/message.h; -1:
- * none), and hearing of it. The descriptor stays the caller's.
+ * none), and hearing of it. The descriptor stays the caller's. 1: the keeper went away before it
+ * was asked; so often it is worth to ask the next one, with another connection.
  */
+#define KEEPER_ATTEMPTS 3
 struct keeper_making;
 int keeper_make_ask(struct keeper *keeper, const struct wire_place_make *make, int handed,
 		    int64_t deadline, struct keeper_making **out, struct error *err);

@@ -313,6 +313,8 @@ static int connect_ahead(struct open_place *p, int *ours, int *theirs, struct er
 	struct hello hello;
 	int pair[2];
 
+	close_fdp(ours);
+	close_fdp(theirs);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return error_errno(err, errno, "making a connection");
 	*ours = pair[0];
@@ -357,6 +359,7 @@ static enum reach ask_for_relay(struct open_place *p, const struct wire_place_ma
 	struct keeper *keeper = p->executor->keeper;
 	_cleanup_close_ int ours = -1, theirs = -1;
 	struct keeper_making *making;
+	int rc, attempts = 0;
 	bool paused;
 
 	/* A provider may leave its directory to the first who needs it. */
@@ -369,9 +372,12 @@ static enum reach ask_for_relay(struct open_place *p, const struct wire_place_ma
 	paused = p->paused;
 	pthread_mutex_unlock(&p->lock);
 	/* One that is to stand still is told so first, over a link that is greeted. */
-	if (!paused && connect_ahead(p, &ours, &theirs, err) < 0)
-		return NOT_YET;
-	if (keeper_make_ask(keeper, m, theirs, deadline, &making, err) < 0)
+	do {
+		if (!paused && connect_ahead(p, &ours, &theirs, err) < 0)
+			return NOT_YET;
+		rc = keeper_make_ask(keeper, m, theirs, deadline, &making, err);
+	} while (rc > 0 && ++attempts < KEEPER_ATTEMPTS);
+	if (rc != 0)
 		return NOT_YET;
 	/* While the keeper is at it. Without a link there will be one in the ordinary way. */
 	if (ours >= 0)

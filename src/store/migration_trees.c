@@ -33,6 +33,6 @@ const char *const MIGRATION_TREES[] = {
 	"CREATE INDEX activity_company_idx ON activity (company_id, seq)",
 	"CREATE INDEX activity_entity_idx ON activity (entity_type, entity_id)",
 
-	"DROP INDEX leases_expiry_idx",
+	"DROP INDEX IF EXISTS leases_expiry_idx",
 	NULL,
 };

@@ -50,11 +50,11 @@
  * that ever proved itself (stale_epoch); an equal one while that connection is still open (busy); a
  * higher one replaces the open connection, which first gets ERROR replaced on stream 0.
  *
- * A CONNECTION THAT IS HANDED OVER. With PLACE_MAKE handed=1 comes a descriptor (SCM_RIGHTS, with the
- * first byte of its frame): one end of a pair of sockets, in which the server has said HELLO. The
- * keeper gives it to the relay along with RELAY_CONFIG, if it is this request that has the relay made,
- * and closes it if not. Who has it has it from the keeper, so nothing is to be proven: the relay looks
- * at HELLO as ever and answers WELCOME. Requests may follow HELLO at once. Only to keepers with
+ * HANDED OVER. With PLACE_MAKE handed=1 comes a descriptor (SCM_RIGHTS, with the first byte of its
+ * frame): one end of a pair of sockets, in which the server has said HELLO. The keeper gives it to
+ * the relay along with RELAY_CONFIG, if it is this request that has the relay made, and closes it
+ * if not. Who has it has it from the keeper, so nothing is to be proven: the relay looks at HELLO
+ * as ever and answers WELCOME. Requests may follow HELLO at once. Only to keepers with
  * WIRE_KEEPER_HANDS; where the descriptor gets lost on the way the server connects.
  *
  * AN EXEC'S LIFE. EXEC_START with a new id starts it; with a known id it only attaches
