@@ -196,9 +196,10 @@ static int connect_locked(struct keeper *k, int64_t deadline, struct error *err)
 	return link_new(k->loop, steal_fd(&fd), &options, g.early.data, g.early.len, &k->link, err);
 }
 
+/* Or somebody who is about to go: its socket was still there, and nobody answered. */
 static bool nobody_listens(const struct error *err)
 {
-	return err->errnum == ENOENT || err->errnum == ECONNREFUSED;
+	return err->errnum == ENOENT || err->errnum == ECONNREFUSED || err->code == ERR_UNAVAILABLE;
 }
 
 /* Until it listens. One that ends first lost the race for the lock, or cannot run at all. */

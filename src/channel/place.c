@@ -341,11 +341,14 @@ static void describe(const struct open_place *p, struct wire_place_make *m)
 	memcpy(m->key, p->key, sizeof(m->key));
 }
 
-static void set_link(struct open_place *p, struct link *link)
+/* Takes the link; NULL is none. One that is down already is nobody's to judge: link_down was told
+ * of it before it was the place's. */
+static void set_link_locked(struct open_place *p, struct link *link)
 {
-	pthread_mutex_lock(&p->lock);
-	p->link = link;
-	pthread_mutex_unlock(&p->lock);
+	if (link && link_is_up(link))
+		p->link = link;
+	else if (link)
+		link_unref(link);
 }
 
 /* *link is our end of the connection that goes with the question, or NULL. */
@@ -437,8 +440,9 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 		r = hear_of_relay(p, &m, deadline, &handed, err);
 	wipe(m.key, sizeof(m.key));
 	/* Not before, unless it was begun: what is said goes to this relay or to none. */
-	if (link)
-		set_link(p, link);
+	pthread_mutex_lock(&p->lock);
+	set_link_locked(p, link);
+	pthread_mutex_unlock(&p->lock);
 	if (!handed)
 		place_drop_link(p);
 	return r;
@@ -651,7 +655,7 @@ int place_begin(struct open_place *p, int64_t deadline, struct error *err)
 		r = ask_for_relay(p, &m, deadline, &link, err);
 		wipe(m.key, sizeof(m.key));
 		pthread_mutex_lock(&p->lock);
-		p->link = link;
+		set_link_locked(p, link);
 		p->begun = r == REACHED;
 	}
 	if (rc == 0)
