@@ -177,16 +177,16 @@ answered() {
 
 company() { berth company ls --json | jq -er '.[] | select(.name == "default").id'; }
 environment() { berth env show "$1" --json | jq -er .id; }
-# answered JQ COMMAND...: of no answer at all jq would say that it is true
-answered() {
+# field_of JQ COMMAND...: of no answer at all jq would say that it is true
+field_of() {
 	local answer filter=$1
 	shift
 	answer=$("$@") || return 1
 	jq -er "$filter" <<<"$answer"
 }
-# got PATH: of the API, by its socket
-got() { curl -sf --max-time 10 --unix-socket "$BERTH_DATA/berth.sock" "http://localhost/api/$1"; }
-run_field() { answered "$2" got "runs/$1"; } # RUN JQ
+# from_api PATH: by the socket
+from_api() { curl -sf --max-time 10 --unix-socket "$BERTH_DATA/berth.sock" "http://localhost/api/$1"; }
+run_field() { field_of "$2" from_api "runs/$1"; } # RUN JQ
 run_is() { same "$(run_field "$1" .status)" "$2"; }
 
 # rss PID: kB

@@ -9,7 +9,7 @@ more_setup() {
 }
 more_teardown() { end_places; }
 
-exec_field() { answered "$2" raw "http://x/api/execs/$1"; }
+exec_field() { field_of "$2" raw "http://x/api/execs/$1"; }
 exec_is() { same "$(exec_field "$1" .status)" "$2"; }
 detached() { berth exec -d "$lease" --cwd "$PWD" -- "$@"; }
 

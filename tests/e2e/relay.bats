@@ -13,7 +13,7 @@ EACH=25 # as runs, each in a place of its own, and as many execs in one place
 
 cgroup() { echo /sys/fs/cgroup/{,unified/}"berth-$(printf %s "$BERTH_DATA/keeper" | sha256sum | cut -c1-8)"; }
 exec_field() {
-	answered "$2" got "execs/$1"
+	field_of "$2" from_api "execs/$1"
 }
 started() { [ "$(cat starts.* 2>/dev/null | wc -l)" -ge "$1" ]; }
 ended() { ! berth runs --json --limit 100 | grep -q '"running"' && same "$(healthy | jq .execs.active)" 0; }
