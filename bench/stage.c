@@ -124,7 +124,6 @@ static double until_command(struct state *s, const char *workspace)
 	_cleanup_free_ char *one = xasprintf("/api/runs/%s", json_str(run, "id"));
 	const json_t *times = NULL;
 
-	/* They are noted behind its end. */
 	while (json_int(times, "totalMs", -1) < 0) {
 		usleep(5000);
 		json_decref(run);
@@ -134,7 +133,7 @@ static double until_command(struct state *s, const char *workspace)
 	if (!streq(json_str(run, "status"), "succeeded"))
 		bench_fail("a run did not succeed");
 	return (double)(json_int(times, "totalMs", 0) - json_int(times, "executedMs", 0) -
-			json_int(times, "collectedMs", 0) - json_int(times, "releasedMs", 0)) /
+			json_int(times, "collectedMs", 0)) /
 	       1e3;
 }
 

@@ -1,7 +1,11 @@
 # Sourced by ./quickstart and ./check: installs what is missing, and says what it does.
 # Works for root and for a user with sudo; can be run again at any time.
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+if [ -t 2 ]; then
+	say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+else
+	say() { printf '==> %s\n' "$*" >&2; }
+fi
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 as_root() {
@@ -34,10 +38,22 @@ install_packages() {
 		die "apt-get could not install: ${missing[*]}"
 }
 
-# configure DIR MESON-OPTION...: a build directory, made once
+# configure DIR MESON-OPTION...: a build directory, made once. Tests that ./quickstart left out of one
+# are added when they are not asked to be left out.
 configure() {
 	local dir=$1
 	shift
+	case " $* " in
+	*" -Dtests=false "*) ;;
+	*)
+		if [ -f "$dir/build.ninja" ] && meson configure "$dir" | grep -qE '^ *tests +false'; then
+			meson setup --reconfigure "$dir" -Dtests=true >"$dir.setup.log" 2>&1 || {
+				cat "$dir.setup.log" >&2
+				die "meson could not configure $dir"
+			}
+		fi
+		;;
+	esac
 	if [ ! -f "$dir/build.ninja" ]; then
 		meson setup "$dir" "$@" >"$dir.setup.log" 2>&1 || {
 			cat "$dir.setup.log" >&2

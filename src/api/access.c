@@ -6,6 +6,7 @@
 #include "record/member.h"
 #include "record/subject.h"
 #include "record/token.h"
+#include "record/trust.h"
 
 /* ---- who it is ---- */
 
@@ -42,7 +43,8 @@ static int become_agent(struct server *server, const char *agent_id, enum actor_
 		.type = "agent",
 		.kind = kind,
 		.permissions = own_permissions(&agent),
-		.no_local = !server->options.allow_local_for_tokens,
+		.by_token = true,
+		.no_local = true, /* whatever people with tokens may */
 	};
 	snprintf(actor->id, sizeof(actor->id), "%s", agent.id);
 	id_copy(actor->agent_id, agent.id);
@@ -56,7 +58,10 @@ static void become_user(const struct server *server, const struct token_owner *o
 	*actor = (struct actor){
 		.type = "user",
 		.kind = ACTOR_USER,
-		.is_admin = owner->is_admin,
+		.is_admin = owner->is_admin && !owner->is_limited,
+		.is_limited = owner->is_limited,
+		.permissions = owner->permissions,
+		.by_token = true,
 		.no_local = !server->options.allow_local_for_tokens,
 	};
 	snprintf(actor->id, sizeof(actor->id), "%s", owner->user_id);
@@ -126,6 +131,12 @@ static int find_membership(struct server *server, const struct actor *actor, con
 	return -1;
 }
 
+/* What is left of them when the token was made for a few. */
+static unsigned limited(const struct actor *actor, unsigned permissions)
+{
+	return actor->is_limited ? permissions & actor->permissions : permissions;
+}
+
 static int find_standing(struct server *server, const struct actor *actor, const char *company_id,
 			 struct standing *out, struct error *err)
 {
@@ -134,7 +145,7 @@ static int find_standing(struct server *server, const struct actor *actor, const
 
 	*out = (struct standing){ 0 };
 	if (actor->is_admin) {
-		*out = (struct standing){ true, true, PERMISSIONS_ALL };
+		*out = (struct standing){ true, true, limited(actor, PERMISSIONS_ALL) };
 		return 0;
 	}
 	if (actor_is_agent(actor) && !streq(actor->company_id, company_id))
@@ -149,7 +160,7 @@ static int find_standing(struct server *server, const struct actor *actor, const
 					  actor->permissions | membership.permissions };
 	else
 		*out = (struct standing){ active, membership.role != ROLE_VIEWER,
-					  membership.permissions };
+					  limited(actor, membership.permissions) };
 	return 0;
 }
 
@@ -157,6 +168,8 @@ static int find_standing(struct server *server, const struct actor *actor, const
 
 struct named {
 	struct subject subject;
+	enum subject_kind kind; /* what was looked up, and by which id */
+	char id[ID_SIZE];
 	bool in_lease; /* an exec that somebody started in a lease, not the command of a run */
 };
 
@@ -178,21 +191,29 @@ static int not_found(enum route_subject subject, struct error *err)
 			 subject == SUBJECT_EXEC ? "Exec" : subject_label(KIND_OF[subject]));
 }
 
+static int find_subject(struct server *server, enum subject_kind kind, const char *id,
+			struct named *named, struct error *err)
+{
+	named->kind = kind;
+	snprintf(named->id, sizeof(named->id), "%s", id);
+	return subject_get(server->db, kind, id, &named->subject, err);
+}
+
 /* An exec belongs to the company of its lease; the command of a run has the run's id. */
 static int find_exec(struct server *server, const char *id, struct named *named, struct error *err)
 {
 	_cleanup_json_ json_t *record = execs_describe(server->execs, id, NULL);
 
 	named->in_lease = record != NULL;
-	if (!record)
-		return subject_get(server->db, OF_RUN, id, &named->subject, err);
-	return subject_get(server->db, OF_LEASE, json_str(record, "leaseId"), &named->subject, err);
+	return find_subject(server, record ? OF_LEASE : OF_RUN,
+			    record ? json_str(record, "leaseId") : id, named, err);
 }
 
 /* Where only the company counts, which is everywhere but in places that may be this host. */
 static bool is_remembered(struct server *server, const struct request *request, struct named *named)
 {
-	bool by_place = request->route->flags & ROUTE_IN_PLACE && request->actor.no_local;
+	bool by_place = request->route->flags & ROUTE_IN_PLACE &&
+			(!actor_is_trusted(&request->actor) || server->options.no_local);
 
 	return !by_place && request->route->subject != SUBJECT_EXEC &&
 	       homes_find(server->homes, (int)request->route->subject, request->param[0],
@@ -216,9 +237,9 @@ static int find_named(struct server *server, const struct request *request, stru
 	if (is_remembered(server, request, named))
 		return 0;
 
-	int r = subject == SUBJECT_EXEC ? find_exec(server, request->param[0], named, &why)
-					: subject_get(server->db, KIND_OF[subject],
-						      request->param[0], &named->subject, &why);
+	int r = subject == SUBJECT_EXEC
+			? find_exec(server, request->param[0], named, &why)
+			: find_subject(server, KIND_OF[subject], request->param[0], named, &why);
 
 	if (r == 0) {
 		remember(server, request, named);
@@ -237,14 +258,36 @@ static int missing(enum permission permission, struct error *err)
 	return error_set(err, ERR_FORBIDDEN, "Missing permission: %s", permission_name(permission));
 }
 
+/* The permissions each of which opens a route; the first is named when none is there. */
+static const struct {
+	unsigned any_of;
+	enum permission named;
+} NEEDED[ACCESS_ADMIN + 1] = {
+#define NEEDS(p) PERMISSION_BIT(PERMISSION_##p), PERMISSION_##p
+	[ACCESS_AGENTS] = { NEEDS(AGENTS_CREATE) },
+	[ACCESS_ENVIRONMENTS] = { NEEDS(ENVIRONMENTS_MANAGE) },
+	[ACCESS_LEASES] = { PERMISSION_BIT(PERMISSION_ENVIRONMENTS_MANAGE) | NEEDS(LEASES_USE) },
+	[ACCESS_MEMBERS] = { NEEDS(USERS_MANAGE) },
+	[ACCESS_METRICS] = { NEEDS(METRICS_READ) },
+#undef NEEDS
+};
+
+/* A token that was made for some permissions opens what they open, and nothing else. */
+static int check_limits(const struct actor *actor, enum route_access access, struct error *err)
+{
+	_cleanup_json_ json_t *names = NULL;
+	_cleanup_free_ char *text = NULL;
+
+	if (!actor->is_limited || NEEDED[access].any_of & actor->permissions)
+		return 0;
+	names = permissions_json(actor->permissions);
+	text = json_text(names);
+	return error_set(err, ERR_FORBIDDEN, "this token is for %s only", text);
+}
+
 static int check_access(const struct request *request, enum route_access access,
 			const struct standing *standing, struct error *err)
 {
-	static const enum permission NEEDED[] = {
-		[ACCESS_AGENTS] = PERMISSION_AGENTS_CREATE,
-		[ACCESS_ENVIRONMENTS] = PERMISSION_ENVIRONMENTS_MANAGE,
-		[ACCESS_MEMBERS] = PERMISSION_USERS_MANAGE,
-	};
 	bool for_people = access == ACCESS_BOARD || access == ACCESS_MEMBERS;
 	bool changes =
 		access == ACCESS_WRITE || access == ACCESS_BOARD || request->method != HTTP_GET;
@@ -253,11 +296,9 @@ static int check_access(const struct request *request, enum route_access access,
 		return error_set(err, ERR_FORBIDDEN, "Board access required");
 	if (changes && !standing->may_write)
 		return error_set(err, ERR_FORBIDDEN, "Viewer access is read-only");
-	if ((access == ACCESS_AGENTS || access == ACCESS_ENVIRONMENTS ||
-	     access == ACCESS_MEMBERS) &&
-	    !(standing->permissions & PERMISSION_BIT(NEEDED[access])))
-		return missing(NEEDED[access], err);
-	return 0;
+	if (NEEDED[access].any_of && !(standing->permissions & NEEDED[access].any_of))
+		return missing(NEEDED[access].named, err);
+	return check_limits(&request->actor, access, err);
 }
 
 static int outside(const struct request *request, struct error *err)
@@ -269,13 +310,68 @@ static int outside(const struct request *request, struct error *err)
 	return error_set(err, ERR_FORBIDDEN, "User does not have access to this company");
 }
 
-/* A place of driver local is the server's own user: a token alone does not make one that. */
-static int check_place(const struct request *request, const struct named *named, struct error *err)
+/*
+ * A place may have more of this host than the caller could have leased: whoever leased it did not
+ * come with a token, or the server was started with other settings then.
+ */
+static int check_walls(struct server *server, const struct named *named, struct error *err)
 {
-	if (!(request->route->flags & ROUTE_IN_PLACE) || !request->actor.no_local ||
-	    named->subject.driver != DRIVER_LOCAL)
+	_cleanup_json_ json_t *config = NULL, *metadata = NULL;
+	const struct allow_caller caller = { .allow = &server->options.allow,
+					     .db = server->db,
+					     .company_id = named->subject.company_id };
+	struct place_needs needs;
+	const json_t *mount;
+
+	if (subject_place(server->db, named->kind, named->id, &config, &metadata, err) < 0)
+		return -1;
+	mount = json_object_at(metadata, PLACE_MOUNT);
+	needs = driver_needs(&server->drivers, named->subject.driver, config);
+	if (allow_needs(&caller, &needs, NULL, err) < 0)
+		return -1;
+	if (!str_equal(json_str(mount, "how"), workspace_how_name(WORKSPACE_BIND)))
 		return 0;
-	return refuse_local(err);
+	if (allow_path(&caller, ALLOW_WORKSPACE, json_str(mount, "path"), NULL, err) < 0)
+		return -1;
+	return allow_switch(&caller, ALLOW_IN_PLACE, err);
+}
+
+/* A place of driver local is the server's own user: a token alone does not make one that. */
+static int check_place(struct server *server, const struct request *request,
+		       const struct named *named, struct error *err)
+{
+	bool local = named->subject.driver == DRIVER_LOCAL;
+
+	if (!(request->route->flags & ROUTE_IN_PLACE) || named->subject.driver == DRIVER_KIND_COUNT)
+		return 0;
+	if (local && server->options.no_local)
+		return refuse_host(err);
+	if (local && request->actor.no_local)
+		return refuse_local(err);
+	return actor_is_trusted(&request->actor) ? 0 : check_walls(server, named, err);
+}
+
+/*
+ * A path may have a company's name in place of its id. What looks like an id is one. A name that no
+ * company has is refused like that of another's.
+ */
+static int take_company_name(struct server *server, struct request *request, struct error *err)
+{
+	_cleanup_(company_clear) struct company company = { 0 };
+	_cleanup_error_ struct error why = { 0 };
+
+	if (request->route->subject != SUBJECT_COMPANY || id_is_valid(request->param[0]))
+		return 0;
+	if (company_get_by_name(server->db, request->param[0], &company, &why) == 0) {
+		id_copy(request->named_company, company.id);
+		request->param[0] = request->named_company;
+		return 0;
+	}
+	if (why.code == ERR_NOT_FOUND)
+		return request->actor.is_admin ? not_found(SUBJECT_COMPANY, err)
+					       : outside(request, err);
+	error_move(err, &why);
+	return -1;
 }
 
 static int authorize_subject(struct server *server, struct request *request, struct error *err)
@@ -286,6 +382,8 @@ static int authorize_subject(struct server *server, struct request *request, str
 	/* Whether the company of another exists is told to admins only. */
 	bool blind = request->route->subject == SUBJECT_COMPANY && !request->actor.is_admin;
 
+	if (take_company_name(server, request, err) < 0)
+		return -1;
 	if (blind)
 		id_copy(named.subject.company_id, request->param[0]);
 	else if (find_named(server, request, &named, err) < 0)
@@ -296,19 +394,27 @@ static int authorize_subject(struct server *server, struct request *request, str
 		return outside(request, err);
 	/* What goes on in a lease is for those who may have one, as the lease itself is. */
 	if (named.in_lease)
-		access = ACCESS_ENVIRONMENTS;
+		access = ACCESS_LEASES;
 	id_copy(request->company_id, named.subject.company_id);
 	request->permissions = standing.permissions;
 	if (check_access(request, access, &standing, err) < 0)
 		return -1;
-	return check_place(request, &named, err);
+	return check_place(server, request, &named, err);
 }
 
 static int authorize_instance(struct request *request, struct error *err)
 {
-	if (request->route->access == ACCESS_ADMIN && !request->actor.is_admin)
+	const struct actor *actor = &request->actor;
+	enum route_access access = request->route->access;
+	bool for_metrics = access == ACCESS_METRICS && actor->is_limited &&
+			   actor->permissions & NEEDED[access].any_of;
+
+	if (check_limits(actor, access, err) < 0)
+		return -1;
+	if ((access == ACCESS_ADMIN || access == ACCESS_METRICS) && !actor->is_admin &&
+	    !for_metrics)
 		return error_set(err, ERR_FORBIDDEN, "Instance admin access required");
-	request->permissions = request->actor.is_admin ? PERMISSIONS_ALL : 0;
+	request->permissions = limited(actor, actor->is_admin ? PERMISSIONS_ALL : 0);
 	return 0;
 }
 

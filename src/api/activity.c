@@ -8,6 +8,10 @@ static int list(void *arg, struct request *request, struct response *response, s
 	struct activity_query query = {
 		.entity_type = request_query(request, "entityType"),
 		.entity_id = request_query(request, "entityId"),
+		.agent_id = request_query(request, "agentId"),
+		.issue_id = request_query(request, "issueId"),
+		.project_id = request_query(request, "projectId"),
+		.environment_id = request_query(request, "environmentId"),
 	};
 
 	if (company_of_path(server, request, &company, err) < 0 ||
@@ -21,6 +25,7 @@ static int list(void *arg, struct request *request, struct response *response, s
 static const struct field QUERY[] = {
 	{ .name = "entityType", .type = FIELD_STRING, .summary = "Only of this kind" },
 	{ .name = "entityId", .type = FIELD_STRING, .summary = "Only of this one" },
+	OF_RECORD_FIELDS,
 	{ .name = "limit", .type = FIELD_INT, .min = 1, .max = 500, .summary = "Page size" },
 	{ .name = "cursor", .type = FIELD_INT, .summary = "nextCursor of the page before" },
 	{ 0 },

@@ -1,18 +1,20 @@
 #include "api/adapter_test.h"
 #include "api/resource.h"
 #include "base/text.h"
+#include "record/trust.h"
 #include "run/orchestrator.h"
 
 static int list(void *arg, struct request *request, struct response *response, struct error *err)
 {
-	(void)arg;
+	struct server *server = arg;
+
 	(void)request;
 	(void)err;
-	return answer(response, 200, adapter_list());
+	return answer(response, 200, adapter_list(drivers_usable(&server->drivers)));
 }
 
 /*
- * The environment the test is about: the one chosen, else the company's Local one. 1 found, 0 it
+ * The environment the test is about: the one chosen, else the company's default. 1 found, 0 it
  * cannot be used and the checks say why, -1. What was chosen is never replaced by the host.
  */
 static int choose_environment(struct adapter_test *test, const char *company_id,
@@ -23,8 +25,8 @@ static int choose_environment(struct adapter_test *test, const char *company_id,
 	_cleanup_error_ struct error why = { 0 };
 
 	if (!id)
-		return environment_ensure_local(server->db, &server->clock, company_id, out, err) <
-				       0
+		return default_environment(server->db, &server->clock, &server->default_place,
+					   company_id, out, err) < 0
 			       ? -1
 			       : 1;
 	if (environment_get(server->db, id, out, &why) < 0 && why.code != ERR_NOT_FOUND) {
@@ -85,12 +87,14 @@ static void test_environment(struct adapter_test *test, const struct environment
 		test_in_place(test, environment);
 }
 
-static int check_host_allowed(const struct request *request, const struct environment *environment,
-			      struct error *err)
+static int check_host_allowed(const struct adapter_test *test,
+			      const struct environment *environment, struct error *err)
 {
-	if (request->actor.no_local && environment->driver == DRIVER_LOCAL)
-		return refuse_local(err);
-	return 0;
+	if (environment->driver != DRIVER_LOCAL)
+		return 0;
+	if (test->server->driver_host.no_local)
+		return refuse_host(err);
+	return actor_trust(&test->request->actor) < TRUST_LOCAL ? refuse_local(err) : 0;
 }
 
 static int test_route(void *arg, struct request *request, struct response *response,
@@ -113,7 +117,7 @@ static int test_route(void *arg, struct request *request, struct response *respo
 	if (!test.adapter)
 		return error_set(err, ERR_NOT_FOUND, "Adapter not found");
 	chosen = choose_environment(&test, company.id, &environment, err);
-	if (chosen < 0 || (chosen && check_host_allowed(request, &environment, err) < 0))
+	if (chosen < 0 || (chosen && check_host_allowed(&test, &environment, err) < 0))
 		return -1;
 	if (chosen)
 		test_environment(&test, &environment);
@@ -123,7 +127,7 @@ static int test_route(void *arg, struct request *request, struct response *respo
 static const struct field TEST_FIELDS[] = {
 	{ "adapterConfig", FIELD_OBJECT, 0, .summary = "Settings to try; none unless given" },
 	{ "environmentId", FIELD_UUID, FIELD_NULLABLE,
-	  .summary = "Where to try them; the company's Local environment unless given" },
+	  .summary = "Where to try them; the company's default environment unless given" },
 	{ 0 },
 };
 

@@ -13,13 +13,13 @@ static const char *supported(bool yes)
 	return yes ? "supported" : "unsupported";
 }
 
-/* Plugin environments can be stored, and are not offered. */
-static json_t *drivers_json(void)
+/* Environments of the other drivers can be stored, and are not offered. */
+static json_t *drivers_json(unsigned usable)
 {
 	json_t *out = json_object();
 
 	for (enum driver_kind kind = 0; kind < DRIVER_KIND_COUNT; kind++)
-		json_put_str(out, driver_kind_name(kind), supported(kind != DRIVER_PLUGIN));
+		json_put_str(out, driver_kind_name(kind), supported(usable & 1u << kind));
 	return out;
 }
 
@@ -69,13 +69,14 @@ static int show(void *arg, struct request *request, struct response *response, s
 {
 	struct server *server = arg;
 	_cleanup_company_ struct company company = { 0 };
+	unsigned usable = drivers_usable(&server->drivers);
 	json_t *out;
 
 	if (company_of_path(server, request, &company, err) < 0)
 		return -1;
 	out = json_object();
-	json_put_new(out, "adapters", adapter_capabilities());
-	json_put_new(out, "drivers", drivers_json());
+	json_put_new(out, "adapters", adapter_capabilities(usable));
+	json_put_new(out, "drivers", drivers_json(usable));
 	json_put_new(out, "driverConfigSchemas", driver_schemas(&server->drivers));
 	json_put_new(out, "sandboxProviders", providers_json(server->options.allow_fake));
 	return answer(response, 200, out);

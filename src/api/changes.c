@@ -135,7 +135,7 @@ static int plan(void *arg, struct request *request, struct response *response, s
 	const char *id = json_str(request->body, "environmentId");
 
 	if (company_of_path(server, request, &company, err) < 0 ||
-	    workspace_wanted(server->runs, &request->actor,
+	    workspace_wanted(server->runs, &request->actor, company.id, false,
 			     json_object_get(request->body, "workspace"), &wish, err) < 0)
 		return -1;
 	if (id && (environment_get(server->db, id, &environment, NULL) < 0 ||
@@ -158,7 +158,8 @@ static int lease_stage(void *arg, struct request *request, struct response *resp
 
 	json_object_del(asked, "generation");
 	json_object_del(asked, "discard");
-	if (workspace_wanted(server->runs, &request->actor, asked, &wish, err) < 0)
+	if (workspace_wanted(server->runs, &request->actor, request->company_id, false, asked,
+			     &wish, err) < 0)
 		return -1;
 	if (!wish)
 		return error_set(err, ERR_VALIDATION, "mode none stages nothing");
@@ -223,6 +224,9 @@ static const struct field STAGE_FIELDS[] = {
 	  .summary = "absolute directory in the place; the place's own unless given" },
 	{ "allowLarge", FIELD_BOOL, 0,
 	  .summary = "also a home directory, and more files and bytes than are usual" },
+	{ "show", FIELD_STRING_ARRAY, FIELD_NONBLANK, 0, WORKSPACE_SHOWN_MAX,
+	  .summary = "paths beneath path that the place sees although their names or rules hide "
+		     "them. Not for agents" },
 	{ "discard", FIELD_BOOL, 0,
 	  .summary = "what was staged before and not collected may be overwritten" },
 	{ 0 },
@@ -248,13 +252,13 @@ const struct route CHANGE_ROUTES[] = {
 	  .access = ACCESS_WRITE, .subject = SUBJECT_COMPANY, .run = plan,
 	  .answer = "WorkspacePlan", .errors = "unprocessable payload_too_large",
 	  .summary = "What a workspace would bring into a place; brings nothing" },
-	{ HTTP_POST, "/api/environment-leases/:id/stage", .access = ACCESS_ENVIRONMENTS,
+	{ HTTP_POST, "/api/environment-leases/:id/stage", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .body = STAGE_FIELDS, .run = lease_stage, .answer = "Changes",
 	  .errors = "lease_generation_stale lease_not_active conflict unprocessable "
 		    "payload_too_large",
 	  .summary = "Copies a directory of the server's machine into the place" },
 	{ HTTP_POST, "/api/environment-leases/:id/collect", ROUTE_NO_BODY_OK, LEASE_COLLECT_FIELDS,
-	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = lease_collect,
+	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = lease_collect,
 	  .answer = "Changes",
 	  .errors = "lease_generation_stale lease_not_active run_state_conflict",
 	  .summary = "Ends the place's commands and merges what was changed there into the "

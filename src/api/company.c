@@ -61,7 +61,7 @@ const struct route COMPANY_ROUTES[] = {
 	{ HTTP_POST, "/api/companies", .access = ACCESS_ADMIN, .flags = ROUTE_IDEMPOTENT_KEY,
 	  .body = COMPANY_FIELDS, .run = create, .answer = "201 Company",
 	  .errors = "conflict unprocessable",
-	  .summary = "A new company, with its Local environment" },
+	  .summary = "A new company, with its Local and Sandbox environments" },
 	{ HTTP_GET, "/api/companies/:id", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
 	  .run = show, .answer = "Company", .summary = "One company" },
 	{ HTTP_PATCH, "/api/companies/:id", .access = ACCESS_MEMBERS, .subject = SUBJECT_COMPANY,

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
 
@@ -17,6 +18,9 @@
 #define LOCK_WAIT_MS 5000
 #define LOCK_POLL_MS 5
 #define BACKLOG 1024
+#define RESERVE_NAME "reserve"
+#define RESERVE_BYTES (4 << 20)
+#define RESERVE_ROOM (16 << 20) /* so much must be free before it is taken */
 
 int data_open(const char *path, int *out, struct error *err)
 {
@@ -102,6 +106,27 @@ static int take_lock(int fd, int dirfd)
 	return 0;
 }
 
+static void give_reserve_back(int dirfd)
+{
+	int64_t bytes = dir_free_bytes(dirfd);
+
+	if (bytes >= 0 && bytes < RESERVE_BYTES && unlinkat(dirfd, RESERVE_NAME, 0) == 0)
+		log_warn("the disk is full: the %d MiB that were kept for a start are used now",
+			 RESERVE_BYTES >> 20);
+}
+
+void data_keep_reserve(int dirfd)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (faccessat(dirfd, RESERVE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+	    dir_free_bytes(dirfd) < RESERVE_ROOM)
+		return;
+	fd = openat(dirfd, RESERVE_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0 && posix_fallocate(fd, 0, RESERVE_BYTES) != 0)
+		unlinkat(dirfd, RESERVE_NAME, 0);
+}
+
 int data_lock(int dirfd, const char *path, struct clock *clock, int *lock_fd, struct error *err)
 {
 	_cleanup_close_ int fd =
@@ -114,6 +139,8 @@ int data_lock(int dirfd, const char *path, struct clock *clock, int *lock_fd, st
 			return error_errno(err, errno, "cannot lock %s", path);
 		return tell_holder(dirfd, path, err);
 	}
+	give_reserve_back(dirfd);
+	dir_sweep_temporary(dirfd);
 	if (sign_lock(fd, clock, err) < 0)
 		return -1;
 	*lock_fd = steal_fd(&fd);

@@ -1,4 +1,8 @@
 #include "api/declare.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include "base/fd.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -27,6 +31,31 @@ static const char *company_name(const json_t *item)
 	return name ? name : DEFAULT_COMPANY;
 }
 
+static int make_default_company(struct server *server, struct company *out, struct error *err)
+{
+	struct writer writer = { .db = server->db,
+				 .clock = &server->clock,
+				 .actor = &ACTOR_SYSTEM,
+				 .sandbox = server->sandbox };
+
+	return company_create(&writer, DEFAULT_COMPANY, NULL, out, err);
+}
+
+int default_company_ensure(struct server *server, struct error *err)
+{
+	_cleanup_json_ json_t *companies = company_list(server->db, err);
+	_cleanup_(company_clear) struct company made = { 0 };
+	_cleanup_error_ struct error why = { 0 };
+
+	if (!companies)
+		return -1;
+	if (json_array_size(companies) || make_default_company(server, &made, &why) == 0 ||
+	    why.code == ERR_CONFLICT)
+		return 0;
+	error_move(err, &why);
+	return error_wrap(err, "making the first company");
+}
+
 /* A company that is not there is somebody's typing error, but for the one every server begins
  * with. */
 static int find_company(struct server *server, const char *name, char id[ID_SIZE],
@@ -39,8 +68,7 @@ static int find_company(struct server *server, const char *name, char id[ID_SIZE
 
 	if (r < 0 && why.code == ERR_NOT_FOUND && streq(name, DEFAULT_COMPANY)) {
 		error_clear(&why);
-		r = company_create(WRITER(server->db, &server->clock, &ACTOR_SYSTEM), name, NULL,
-				   &company, &why);
+		r = make_default_company(server, &company, &why);
 	}
 	if (r < 0) {
 		error_move(err, &why);
@@ -64,6 +92,17 @@ static void derive_id(const char *company_id, const char *name, char id[ID_SIZE]
 		 hex + 20);
 }
 
+/* The file may describe the company's own Sandbox, unless an earlier file made another. */
+static void choose_id(struct declaration *d)
+{
+	_cleanup_environment_ struct environment made = { 0 };
+	const char *name = json_str(d->item, "name");
+
+	derive_id(d->company_id, name, d->id);
+	if (streq(name, SANDBOX_NAME) && environment_get(d->server->db, d->id, &made, NULL) < 0)
+		environment_sandbox_id(d->company_id, d->id);
+}
+
 static int read_declaration(struct declaration *d, struct error *err)
 {
 	const json_t *item = d->item, *metadata = json_object_at(item, "metadata");
@@ -73,7 +112,7 @@ static int read_declaration(struct declaration *d, struct error *err)
 
 	if (find_company(d->server, company_name(item), d->company_id, err) < 0)
 		return -1;
-	derive_id(d->company_id, json_str(item, "name"), d->id);
+	choose_id(d);
 	d->metadata = metadata ? json_deep_copy(metadata) : json_object();
 	json_put_str(d->metadata, "managedBy", MANAGED_BY);
 	d->wanted = (struct environment){
@@ -212,4 +251,28 @@ json_t *environments_ensure(struct server *server, const json_t *wanted)
 	json_array_foreach (said, i, item)
 		log_warn("%s", json_string_value(item));
 	return said;
+}
+
+/* Providers keep their state in a directory that is opened with its first use, which is none. */
+int environment_declared_check(const json_t *item, bool allow_fake, struct error *err)
+{
+	_cleanup_close_ int nowhere = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const struct provider_host_options options = { .state_dirfd = nowhere,
+						       .state_path = "/",
+						       .allow_fake = allow_fake };
+	struct driver_host host = { 0 };
+	const struct drivers drivers = { .host = &host, .table = DRIVERS_DEFAULT };
+	_cleanup_json_ json_t *empty = json_object(), *taken = NULL;
+	const json_t *config = json_object_at(item, "config");
+	enum driver_kind driver;
+
+	if (!driver_kind_parse(json_str(item, "driver"), &driver))
+		return error_set(err, ERR_VALIDATION, "unknown driver");
+	if (nowhere < 0)
+		return error_errno(err, errno, "/");
+	if (provider_host_new(&options, &host.providers, err) < 0)
+		return -1;
+	taken = driver_normalize(&drivers, driver, config ? config : empty, true, err);
+	provider_host_free(host.providers);
+	return taken ? 0 : -1;
 }

@@ -9,7 +9,16 @@
 #include "api/server.h"
 
 /*
+ * The company that every server begins with: made, with its environments, when there is none at
+ * all. Another node may be making it at the same time.
+ */
+int default_company_ensure(struct server *server, struct error *err);
+
+/*
  * Sentences about what could not be done (a name somebody else uses, a change that is refused) and
  * what the file no longer wants; also logged. None of it keeps the server from starting.
  */
 json_t *environments_ensure(struct server *server, const json_t *wanted);
+
+/* Whether a server would take the config of an item of the file; nothing is made. */
+int environment_declared_check(const json_t *item, bool allow_fake, struct error *err);

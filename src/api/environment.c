@@ -49,6 +49,53 @@ static json_t *normalized(struct server *server, enum driver_kind driver, const 
 	return driver_normalize(&server->drivers, driver, config ? config : empty, true, err);
 }
 
+/*
+ * An agent makes places that are as closed as the company's Sandbox: what opens one is decided by
+ * people. The config is normalised.
+ */
+static int check_closed(const struct request *request, enum driver_kind driver,
+			const json_t *config, struct error *err)
+{
+	static const struct {
+		const char *key, *closed, *open; /* NULL: every other value is the opposite */
+	} OPENINGS[] = {
+		{ "network", "none", NULL }, { "mounts", NULL, NULL },  { "root", "host", NULL },
+		{ "user", NULL, "root" },    { "sockets", NULL, NULL },
+	};
+
+	if (!actor_is_agent(&request->actor))
+		return 0;
+	for (size_t i = 0; driver == DRIVER_SANDBOX && i < ARRAY_SIZE(OPENINGS); i++) {
+		const json_t *value = json_object_get(config, OPENINGS[i].key);
+		const char *text = json_string_value(value), *open = OPENINGS[i].open;
+
+		if (!value || json_is_null(value) || json_is_false(value) ||
+		    (json_is_array(value) && json_array_size(value) == 0) ||
+		    (OPENINGS[i].closed && str_equal(text, OPENINGS[i].closed)) ||
+		    (open && !str_equal(text, open)))
+			continue;
+		return error_set(err, ERR_FORBIDDEN,
+				 "agents may not open places: config.%s is for people to set",
+				 OPENINGS[i].key);
+	}
+	return 0;
+}
+
+/* A caller with a token saves nothing that a lease would refuse them. */
+static int check_host(struct server *server, const struct request *request, enum driver_kind driver,
+		      const json_t *config, struct error *err)
+{
+	const struct place_needs needs = driver_needs(&server->drivers, driver, config);
+	const struct allow_caller caller = {
+		.allow = &server->options.allow,
+		.db = server->db,
+		.company_id = request->company_id,
+		.trusted = actor_is_trusted(&request->actor),
+	};
+
+	return allow_needs(&caller, &needs, NULL, err);
+}
+
 static json_t *make_environment(struct server *server, struct request *request, const char *id,
 				bool resumed, void *company_id, struct error *err)
 {
@@ -67,7 +114,8 @@ static json_t *make_environment(struct server *server, struct request *request, 
 	if (status)
 		environment_status_parse(status, &wanted.status);
 	config = normalized(server, wanted.driver, json_object_at(request->body, "config"), err);
-	if (!config)
+	if (!config || check_closed(request, wanted.driver, config, err) < 0 ||
+	    check_host(server, request, wanted.driver, config, err) < 0)
 		return NULL;
 	wanted.config = config;
 	id_copy(wanted.id, id);
@@ -149,7 +197,8 @@ static int patch_once(struct server *server, struct request *request, struct env
 		patch.driver = &driver;
 	if (json_str(body, "status") && environment_status_parse(json_str(body, "status"), &status))
 		patch.status = &status;
-	if (patched_config(server, body, &now, driver, &config, err) < 0)
+	if (patched_config(server, body, &now, driver, &config, err) < 0 ||
+	    (config && check_host(server, request, driver, config, err) < 0))
 		return -1;
 	patch.config = config;
 	patch.merged_with = config ? now.updated_at : 0;
@@ -176,11 +225,27 @@ static int patch(void *arg, struct request *request, struct response *response, 
 	}
 }
 
+/* Free places wait for a holder that will not come: they do not stand in the way. */
+static int retire_free_places(struct server *server, const char *id, struct error *err)
+{
+	_cleanup_json_ json_t *usage = environment_usage(server->db, id, err);
+	const json_t *reasons = json_array_at(usage, "deleteBlockedReasons");
+
+	if (!usage)
+		return -1;
+	if (json_array_size(reasons) != 1 ||
+	    !str_equal(json_string_value(json_array_get(reasons, 0)), "live_places"))
+		return 0;
+	return leases_retire_environment(server->leases, id, err);
+}
+
 static int destroy(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
 	_cleanup_environment_ struct environment removed = { 0 };
 
+	if (retire_free_places(server, request->param[0], err) < 0)
+		return -1;
 	if (environment_delete(server->db, &server->clock, &request->actor, request->param[0],
 			       &removed, err) < 0)
 		return -1;
@@ -226,8 +291,16 @@ static int probe_and_note(struct server *server, const struct request *request,
 {
 	_cleanup_(probe_clear) struct probe found = { 0 };
 
-	if (driver_probe(&server->drivers, environment, &found, err) < 0 ||
-	    note_probe(server, request, environment, &found, err) < 0)
+	if (check_host(server, request, environment->driver, environment->config, err) < 0)
+		return -1;
+	if (driver_probe(&server->drivers, environment, &found, err) < 0) {
+		if (err->code == ERR_UNSUPPORTED_ENV)
+			return -1;
+		error_wrap(err, "could not probe environment \"%s\" (%s)", environment->name,
+			   driver_kind_name(environment->driver));
+		return error_recode(err, ERR_PROBE);
+	}
+	if (note_probe(server, request, environment, &found, err) < 0)
 		return -1;
 	return answer(response, 200, probe_json(&found));
 }
@@ -340,11 +413,11 @@ const struct route ENVIRONMENT_ROUTES[] = {
 	  .summary = "Who has chosen it, and what stands in the way of removing it" },
 	{ HTTP_POST, "/api/companies/:cid/environments/probe-config", .body = PROBE_FIELDS,
 	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_COMPANY, .run = probe_config,
-	  .answer = "Probe", .errors = "unprocessable unsupported_environment",
+	  .answer = "Probe", .errors = "unprocessable unsupported_environment probe_failed",
 	  .summary = "Tries a config without saving it" },
 	{ HTTP_POST, "/api/environments/:id/probe", ROUTE_NO_BODY_OK, NO_FIELDS,
 	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_ENVIRONMENT, .run = probe,
-	  .answer = "Probe", .errors = "unsupported_environment",
+	  .answer = "Probe", .errors = "unsupported_environment probe_failed",
 	  .summary = "Tries whether its places can be reached" },
 	{ 0 },
 };

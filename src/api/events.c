@@ -78,6 +78,17 @@ void event_flush(struct event_writer *writer)
 	writer->held.len = 0;
 }
 
+void event_lost(struct event_writer *writer, int64_t offset, int64_t lost)
+{
+	json_t *event = json_object();
+
+	event_flush(writer);
+	json_put_str(event, "type", "truncated");
+	json_put_int(event, "offset", offset);
+	json_put_int(event, "lost", lost);
+	event_line(writer, event);
+}
+
 /* Writes the text of a chunk up to its last whole character and holds the rest. */
 static void write_text(struct event_writer *writer, const struct runlog_chunk *chunk)
 {

@@ -26,5 +26,7 @@ void event_line(struct event_writer *writer, json_t *event); /* takes it */
 void event_chunk(struct event_writer *writer, const struct runlog_chunk *chunk);
 /* No more chunks: what is held goes out as it is. */
 void event_flush(struct event_writer *writer);
+/* {type: truncated, offset, lost}: so much was written behind the offset and is gone. */
+void event_lost(struct event_writer *writer, int64_t offset, int64_t lost);
 /* Moves up to max bytes of lines to buf. */
 size_t event_take(struct event_writer *writer, char *buf, size_t max);

@@ -102,6 +102,9 @@ static int write_exit(struct listener *listener)
 		log_warn("exec %s: %s", listener->view.id, err.message);
 		return -1;
 	}
+	if (outcome.output_lost > 0)
+		event_lost(&listener->events, outcome.output_bytes - outcome.output_lost,
+			   outcome.output_lost);
 	event = json_object();
 	json_put_str(event, "type", "exit");
 	exec_outcome_put(event, &outcome);
@@ -272,6 +275,9 @@ static int answer_whole(struct listener *listener, struct request *request,
 
 	json_t *json = json_object();
 
+	/* Whose bytes they were is lost with them. */
+	out.truncated |= outcome.output_lost > 0;
+	errors.truncated |= outcome.output_lost > 0;
 	json_put_str(json, "execId", listener->view.id);
 	exec_outcome_put(json, &outcome);
 	capture_put(json, "stdout", &out);
@@ -405,7 +411,7 @@ static const struct field QUERY[] = {
 const struct route EXEC_ROUTES[] = {
 	{ HTTP_POST, "/api/environment-leases/:id/exec",
 	  ROUTE_IN_PLACE | ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM | ROUTE_EVENTS, EXEC_FIELDS,
-	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .query = QUERY, .run = run,
+	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .query = QUERY, .run = run,
 	  .answer = "ExecResult",
 	  .errors = "lease_generation_stale lease_not_active lease_paused lease_lost "
 		    "command_not_found "

@@ -3,6 +3,7 @@
 #include "api/exec_view.h"
 #include "api/resource.h"
 #include "base/text.h"
+#include "record/subject.h"
 
 #define STDIN_STEP_MS 1000 /* between two looks at whether the client is still there */
 
@@ -87,7 +88,38 @@ struct input {
 	struct http_connection *connection;
 	char id[ID_SIZE];
 	int64_t bytes;
+	bool no_local; /* the caller may not write into a place of this host */
 };
+
+/*
+ * A run has no command while it waits for its place and its files; its sender waits with it. 1:
+ * look again, 0: nothing is to be waited for, -1. A run that began meanwhile may be in a place that
+ * the caller must not use.
+ */
+static int wait_for_command(struct input *input, struct error *err)
+{
+	struct runs *runs = input->server->runs;
+	_cleanup_run_ struct run run = { 0 };
+	struct subject subject;
+	int fd;
+
+	if (run_get(runs, input->id, &run, NULL) < 0 || run_status_is_final(run.status))
+		return 0;
+	fd = run_watch(runs, input->id, err);
+	if (fd < 0)
+		return -1;
+
+	enum stream_event event = stream_wait(input->connection, fd, STDIN_STEP_MS);
+
+	run_unwatch(runs, input->id, fd);
+	if (event == STREAM_GONE)
+		return error_set(err, ERR_CANCELLED, "the client went away");
+	if (!input->no_local)
+		return 1;
+	if (subject_get(input->server->db, OF_RUN, input->id, &subject, err) < 0)
+		return -1;
+	return subject.driver == DRIVER_LOCAL ? refuse_local(err) : 1;
+}
 
 /* A command that does not read holds its sender, for as long as the sender waits. */
 static int take_input(struct input *input, const char *data, size_t len, bool end,
@@ -103,6 +135,20 @@ static int take_input(struct input *input, const char *data, size_t len, bool en
 		len -= taken;
 		if (r == 0 && len == 0)
 			return 0;
+		if (r < 0 && err->code == ERR_NOT_FOUND) {
+			_cleanup_error_ struct error why = { 0 };
+			int more = wait_for_command(input, &why);
+
+			if (more > 0) {
+				error_clear(err);
+				continue;
+			}
+			if (more < 0) {
+				error_clear(err);
+				error_move(err, &why);
+				return -1;
+			}
+		}
 		if (r < 0 && err->code != ERR_TIMEOUT)
 			return settle(input->server, input->id, r, err);
 		error_clear(err);
@@ -121,11 +167,16 @@ static int stdin_open(void *arg, struct request *request, struct body_sink *sink
 	struct input *input;
 	_cleanup_exec_view_ struct exec_view view = { 0 };
 
-	if (exec_view_open(arg, request->param[0], 0, &view, err) < 0)
-		return -1;
+	if (exec_view_open(arg, request->param[0], 0, &view, err) < 0) {
+		if (err->code != ERR_RUN_STATE)
+			return -1;
+		/* It has not begun: its sender waits for that. */
+		error_clear(err);
+	}
 	input = xcalloc(1, sizeof(*input));
 	input->server = arg;
 	input->connection = request->connection;
+	input->no_local = request->actor.no_local;
 	id_copy(input->id, request->param[0]);
 	*sink = (struct body_sink){ stdin_chunk, free, input };
 	return 0;
@@ -187,6 +238,20 @@ static int show(void *arg, struct request *request, struct response *response, s
 	return answer(response, 200, json ? json : describe_run(server, id, err));
 }
 
+static int list(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_lease_ struct lease lease = { 0 };
+	json_t *execs;
+
+	if (lease_get(server->leases, request->param[0], &lease, NULL, err) < 0)
+		return -1;
+	execs = execs_of_lease(server->execs, lease.id);
+	if (id_is_set(lease.run_id) && executor_has_exec(server->executor, lease.run_id))
+		json_array_insert_new(execs, 0, describe_run(server, lease.run_id, err));
+	return answer(response, 200, execs);
+}
+
 const struct field SIGNAL_FIELDS[] = {
 	{ .name = "type", .type = FIELD_STRING, .max = 16 },
 	{ .name = "signal",
@@ -213,12 +278,16 @@ static const struct field STDIN_QUERY[] = {
 };
 
 const struct route EXEC_CONTROL_ROUTES[] = {
+	{ HTTP_GET, "/api/environment-leases/:id/execs", .access = ACCESS_LEASES,
+	  .subject = SUBJECT_LEASE, .run = list, .answer = "[Exec]",
+	  .summary = "The commands that are going in its place" },
 	{ HTTP_GET, "/api/execs/:id", .access = ACCESS_READ, .subject = SUBJECT_EXEC, .run = show,
 	  .answer = "Exec", .summary = "One exec, going or ended" },
 	{ HTTP_POST, "/api/execs/:id/stdin", ROUTE_IN_PLACE | ROUTE_RAW_BODY,
 	  .access = ACCESS_BOARD, .subject = SUBJECT_EXEC, .query = STDIN_QUERY, .run = stdin_route,
 	  .open = stdin_open, .answer = "Taken", .errors = "conflict",
-	  .summary = "More of its standard input; waits while the command does not read" },
+	  .summary = "More of its standard input; waits while the command does not read, or has "
+		     "not begun" },
 	{ HTTP_POST, "/api/execs/:id/signal", ROUTE_IN_PLACE, .access = ACCESS_BOARD,
 	  .subject = SUBJECT_EXEC, .body = SIGNAL_FIELDS, .run = signal_route, .answer = "Nothing",
 	  .summary = "Sends it a signal" },

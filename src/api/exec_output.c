@@ -70,6 +70,9 @@ static int write_end(struct follower *f, struct error *err)
 		return 0;
 	if (exec_view_outcome(&f->view, &outcome, err) < 0)
 		return -1;
+	if (outcome.output_lost > 0)
+		event_lost(&f->events, outcome.output_bytes - outcome.output_lost,
+			   outcome.output_lost);
 
 	json_t *event = json_object();
 

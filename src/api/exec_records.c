@@ -21,6 +21,8 @@ void exec_outcome_put(json_t *object, const struct exec_outcome *outcome)
 	json_put_int(object, "durationMs", result->duration_ms);
 	if (outcome->error[0])
 		json_put_str(object, "error", outcome->error);
+	if (outcome->output_lost > 0)
+		json_put_int(object, "outputLost", outcome->output_lost);
 }
 
 static json_t *brief_command(char *const *argv)
@@ -93,6 +95,7 @@ static json_t *ended_record(const struct live_exec *live, int64_t ended_ms,
 
 	json_put_str(record, "status", "ended");
 	json_put_time(record, "endedAt", ended_ms);
+	json_put_int(record, "outputBytes", outcome->output_bytes);
 	exec_outcome_put(record, outcome);
 	return record;
 }
@@ -141,22 +144,76 @@ static json_t *find_record(struct execs *execs, const char *id, struct shelf **s
 	return record;
 }
 
+static int64_t lost_output(struct shelf *shelf, const char *id, const json_t *record)
+{
+	return runlog_missing(shelf->logs, id, json_int(record, "outputBytes", 0));
+}
+
+bool execs_know(struct execs *execs, const char *id)
+{
+	struct live_exec *live = execs_find(execs, id);
+	_cleanup_json_ json_t *brief = live ? NULL : find_brief(execs, id);
+	bool known = live || brief;
+
+	if (live)
+		live_exec_unref(live);
+	for (size_t i = 0; i < SHELVES && !known; i++)
+		known = shelf_has(&execs->shelf[i], id);
+	return known;
+}
+
 static int no_such_exec(const char *id, struct error *err)
 {
 	return error_set(err, ERR_NOT_FOUND, "there is no exec %.40s", id);
 }
 
+/* One that an earlier server started and that could not be reached yet. */
+static void put_trouble(struct live_exec *live, json_t *record)
+{
+	pthread_mutex_lock(&live->execs->lock);
+	if (live->trouble[0]) {
+		_cleanup_free_ char *reason = xasprintf("reconnecting: %s", live->trouble);
+
+		json_put_str(record, "statusReason", reason);
+	}
+	pthread_mutex_unlock(&live->execs->lock);
+}
+
 json_t *execs_describe(struct execs *execs, const char *id, struct error *err)
 {
 	struct live_exec *live = execs_find(execs, id);
-	struct shelf *shelf;
+	struct shelf *shelf = NULL;
 	json_t *record = live ? running_record(live) : find_record(execs, id, &shelf);
+	int64_t lost = record && shelf ? lost_output(shelf, id, record) : 0;
 
-	if (live)
+	if (lost > 0)
+		json_put_int(record, "outputLost", lost);
+	if (live) {
+		put_trouble(live, record);
 		live_exec_unref(live);
+	}
 	if (!record)
 		no_such_exec(id, err);
 	return record;
+}
+
+json_t *execs_of_lease(struct execs *execs, const char *lease_id)
+{
+	json_t *list = json_array();
+	_cleanup_strv_ char **ids = NULL;
+
+	pthread_mutex_lock(&execs->lock);
+	for (const struct live_exec *live = execs->list; live; live = live->next)
+		if (streq(live->lease_id, lease_id))
+			strv_push(&ids, xstrdup(live->id));
+	pthread_mutex_unlock(&execs->lock);
+	for (char **id = ids; id && *id; id++) {
+		json_t *record = execs_describe(execs, *id, NULL);
+
+		if (record)
+			json_array_append_new(list, record);
+	}
+	return list;
 }
 
 int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outcome,
@@ -174,6 +231,8 @@ int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outco
 			 "the server ended while the command ran");
 		return 0;
 	}
+	outcome->output_bytes = json_int(record, "outputBytes", 0);
+	outcome->output_lost = lost_output(shelf, id, record);
 	outcome->result.exit_code = (int)json_int(record, "exitCode", -1);
 	outcome->result.duration_ms = json_int(record, "durationMs", 0);
 	snprintf(outcome->result.signal, sizeof(outcome->result.signal), "%s",

@@ -135,6 +135,8 @@ static int outcome_of_run(struct exec_view *view, struct exec_outcome *outcome, 
 		.result = { .exit_code = run.has_exit_code ? run.exit_code : -1,
 			    .reason = EXEC_LEASE_LOST,
 			    .duration_ms = json_int(run.timings, "executedMs", 0) },
+		.output_bytes = run.log_bytes,
+		.output_lost = runlog_missing(view->server->run_logs, view->id, run.log_bytes),
 	};
 	if (run.signal)
 		snprintf(outcome->result.signal, sizeof(outcome->result.signal), "%s", run.signal);

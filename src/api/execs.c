@@ -17,6 +17,7 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 
 	execs->drivers = options->drivers;
 	execs->executor = options->executor;
+	execs->leases = options->leases;
 	execs->clock = options->clock;
 	execs->max_running = options->max_running ? options->max_running : MAX_RUNNING;
 	execs->shelf[KEPT] = execs->shelf[RECENT] = SHELF_NONE;
@@ -48,6 +49,8 @@ void execs_free(struct execs *execs)
 	shelf_close(&execs->shelf[KEPT]);
 	shelf_close(&execs->shelf[RECENT]);
 	pad_close(&execs->pad);
+	for (size_t i = 0; i < SHELVES; i++)
+		strv_free(execs->later[i]);
 	pthread_cond_destroy(&execs->ended);
 	pthread_mutex_destroy(&execs->lock);
 	free(execs);
@@ -68,6 +71,7 @@ void execs_stop(struct execs *execs)
 	executor_detach(execs->executor);
 	pthread_mutex_lock(&execs->lock);
 	execs->stopping = true;
+	pthread_cond_broadcast(&execs->ended);
 	while (execs->running && clock_mono(execs->clock) < deadline) {
 		struct timespec soon;
 
@@ -82,7 +86,7 @@ void execs_stop(struct execs *execs)
 
 /* ---- an exec that is going ---- */
 
-static struct live_exec *live_new(struct execs *execs, struct shelf *shelf)
+struct live_exec *live_exec_new(struct execs *execs, struct shelf *shelf)
 {
 	struct live_exec *live = xcalloc(1, sizeof(*live));
 
@@ -92,7 +96,7 @@ static struct live_exec *live_new(struct execs *execs, struct shelf *shelf)
 	return live;
 }
 
-static void live_free(struct live_exec *live)
+void live_exec_free(struct live_exec *live)
 {
 	json_decref(live->command);
 	json_decref(live->found);
@@ -108,7 +112,7 @@ void live_exec_unref(struct live_exec *live)
 	pthread_mutex_unlock(&execs->lock);
 	if (!last)
 		return;
-	live_free(live);
+	live_exec_free(live);
 }
 
 struct live_exec *execs_find(struct execs *execs, const char *id)
@@ -128,8 +132,11 @@ int live_exec_read(struct live_exec *live, int64_t since, struct runlog_reader *
 		   struct error *err)
 {
 	pthread_mutex_lock(&live->execs->lock);
-	bool is_silent = live->is_silent;
+	bool is_silent = live->is_silent, unread = live->adopting && !live->log;
 	pthread_mutex_unlock(&live->execs->lock);
+	if (unread)
+		return error_set(err, ERR_UNAVAILABLE, "the output of exec %s cannot be opened yet",
+				 live->id);
 	if (is_silent)
 		return error_set(err, ERR_NOT_FOUND, "exec %s said nothing", live->id);
 	return runlog_reader_open(live->shelf->logs, live->id, since, reader, err);
@@ -147,8 +154,9 @@ void live_exec_outcome(struct live_exec *live, struct exec_outcome *outcome)
 	pthread_mutex_unlock(&live->execs->lock);
 }
 
-static int enlist(struct execs *execs, struct live_exec *live, struct error *err)
+int live_exec_enlist(struct live_exec *live, struct error *err)
 {
+	struct execs *execs = live->execs;
 	int r = 0;
 
 	pthread_mutex_lock(&execs->lock);
@@ -166,8 +174,7 @@ static int enlist(struct execs *execs, struct live_exec *live, struct error *err
 	return r;
 }
 
-/* Off the list, and the last that its thread has to do with any of this. */
-static void leave(struct live_exec *live)
+void live_exec_leave(struct live_exec *live)
 {
 	struct execs *execs = live->execs;
 	struct live_exec **p = &execs->list;
@@ -184,7 +191,17 @@ static void leave(struct live_exec *live)
 
 	pthread_mutex_unlock(&execs->lock);
 	if (last)
-		live_free(live);
+		live_exec_free(live);
+}
+
+/* A record that survives the machine must not outlive its output; when it does, readers are told.
+ */
+static void settle_log(struct live_exec *live)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	if (runlog_sync(live->log, &err) < 0)
+		log_warn("exec %s: its output may not be on the disk: %s", live->id, err.message);
 }
 
 /*
@@ -192,38 +209,27 @@ static void leave(struct live_exec *live)
  * exec stays on the list until its record has it, so that it is always found in one of the two. A
  * durable record is there before anybody hears of the end; the other costs nobody any time.
  */
-static void finish(struct live_exec *live, const struct exec_outcome *outcome)
+static void finish(struct live_exec *live, struct exec_outcome *outcome)
 {
 	struct execs *execs = live->execs;
-	int64_t bytes = runlog_end(live->log);
 	_cleanup_error_ struct error err = { 0 };
 
-	if (live->shelf->durable)
+	outcome->output_bytes = runlog_end(live->log);
+	if (live->shelf->durable) {
+		settle_log(live);
 		record_ended(live, outcome);
+	}
 	pthread_mutex_lock(&execs->lock);
 	live->outcome = *outcome;
 	pthread_mutex_unlock(&execs->lock);
 	runlog_close(live->log);
 	if (!live->shelf->durable) {
 		record_ended(live, outcome);
-		remember_recent(execs, live->id, clock_now(execs->clock), bytes);
+		remember_recent(execs, live->id, clock_now(execs->clock), outcome->output_bytes);
 	}
 	if (executor_forget(execs->executor, live->place_id, live->generation, live->id, &err) < 0)
 		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
 			  err.message);
-}
-
-static int take_up(struct live_exec *live, struct error *err)
-{
-	const struct exec_spec spec = {
-		.exec_id = live->id,
-		.place_id = live->place_id,
-		.generation = live->generation,
-		.log = live->log,
-		.keep_exit = true,
-	};
-
-	return exec_adopt(live->execs->executor, &spec, &live->exec, err);
 }
 
 static void *wait_for_end(void *arg)
@@ -232,24 +238,25 @@ static void *wait_for_end(void *arg)
 	struct exec_outcome outcome = { .result = { .exit_code = -1, .reason = EXEC_LEASE_LOST } };
 	_cleanup_error_ struct error err = { 0 };
 
-	if ((live->adopting && take_up(live, &err) < 0) ||
+	if ((live->adopting && live_exec_reach(live, &err) < 0) ||
 	    exec_wait(live->exec, &outcome.result, &err) < 0) {
 		/* This server goes, the command stays: the record says "running" to the next one.
 		 */
 		if (err.code == ERR_UNAVAILABLE) {
-			runlog_close(live->log);
-			leave(live);
+			if (live->log)
+				runlog_close(live->log);
+			live_exec_leave(live);
 			return NULL;
 		}
 		outcome.result = (struct exec_result){ .exit_code = -1, .reason = EXEC_LEASE_LOST };
 		snprintf(outcome.error, sizeof(outcome.error), "%.200s", err.message);
 	}
 	finish(live, &outcome);
-	leave(live);
+	live_exec_leave(live);
 	return NULL;
 }
 
-static int start_thread(struct live_exec *live, struct error *err)
+int live_exec_follow(struct live_exec *live, struct error *err)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -318,7 +325,7 @@ static void give_up(struct live_exec *live)
 static int go_on(struct live_exec *live, struct error *err)
 {
 	exec_keep_exit(live->exec);
-	if (announce(live, err) == 0 && start_thread(live, err) == 0)
+	if (announce(live, err) == 0 && live_exec_follow(live, err) == 0)
 		return 0;
 	give_up(live);
 	return -1;
@@ -358,6 +365,7 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 
 	int64_t bytes = runlog_end(live->log);
 
+	outcome.output_bytes = bytes;
 	pthread_mutex_lock(&execs->lock);
 	live->outcome = outcome;
 	live->ended_ms = clock_now(execs->clock);
@@ -365,7 +373,7 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 	pthread_mutex_unlock(&execs->lock);
 	runlog_close(steal(live->log));
 	remember_brief(live, bytes);
-	leave(live);
+	live_exec_leave(live);
 	return 1;
 }
 
@@ -447,7 +455,7 @@ static void forget(struct live_exec *live)
 		clear_slot(live);
 		shelf_remove(live->shelf, live->id, NULL);
 	}
-	leave(live);
+	live_exec_leave(live);
 }
 
 bool live_exec_is_held_up(const struct live_exec *live)
@@ -479,11 +487,11 @@ int live_exec_go_on(struct live_exec *live, struct error *err)
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **out,
 		struct error *err)
 {
-	struct live_exec *live = live_new(execs, &execs->shelf[order->kept ? KEPT : RECENT]);
+	struct live_exec *live = live_exec_new(execs, &execs->shelf[order->kept ? KEPT : RECENT]);
 
 	describe_order(live, order);
-	if (enlist(execs, live, err) < 0) {
-		live_free(live);
+	if (live_exec_enlist(live, err) < 0) {
+		live_exec_free(live);
 		return -1;
 	}
 	if (start_command(live, order, err) < 0) {
@@ -492,83 +500,5 @@ int execs_start(struct execs *execs, const struct exec_order *order, struct live
 		return -1;
 	}
 	*out = live;
-	return 0;
-}
-
-/* ---- after a restart ---- */
-
-struct recovery {
-	struct execs *execs;
-	struct shelf *shelf;
-};
-
-static int adopt(struct execs *execs, struct shelf *shelf, const char *id, json_t *record,
-		 struct error *err)
-{
-	struct live_exec *live = live_new(execs, shelf);
-
-	live->adopting = true;
-	live->kill_when_left = str_equal(json_str(record, "onDisconnect"), "kill");
-	live->found = json_incref(record);
-	id_copy(live->id, id);
-	id_copy(live->lease_id, json_str(record, "leaseId"));
-	id_copy(live->place_id, json_str(record, "placeId"));
-	live->generation = json_int(record, "generation", 0);
-	if (runlog_open(shelf->logs, id, &live->log, err) < 0 || enlist(execs, live, err) < 0) {
-		if (live->log)
-			runlog_close(live->log);
-		live_free(live);
-		return -1;
-	}
-	if (start_thread(live, err) < 0) {
-		runlog_close(live->log);
-		leave(live);
-		live_exec_unref(live);
-		return -1;
-	}
-	live_exec_unref(live);
-	return 0;
-}
-
-static int recover_one(void *arg, const char *id, int64_t changed_ms, struct error *err)
-{
-	struct recovery *recovery = arg;
-	struct execs *execs = recovery->execs;
-	_cleanup_json_ json_t *record = shelf_get(recovery->shelf, id);
-
-	/* Not written whole: its command was never started. */
-	if (!record || !json_str(record, "placeId"))
-		return shelf_remove(recovery->shelf, id, err);
-	if (!str_equal(json_str(record, "status"), "ended"))
-		return adopt(execs, recovery->shelf, id, record, err);
-	if (!recovery->shelf->durable)
-		remember_recent(execs, id, changed_ms, runlog_size(recovery->shelf->logs, id));
-	return 0;
-}
-
-/* What was on the pad when a server died goes the way of all others. */
-static int recover_begun(void *arg, json_t *record, struct error *err)
-{
-	struct shelf *shelf = arg;
-	const char *id = json_str(record, "id");
-	_cleanup_json_ json_t *known = id ? shelf_get(shelf, id) : NULL;
-
-	if (known || !id || !id_is_valid(id))
-		return 0;
-	if (shelf_strike(shelf, id, err) < 0)
-		return -1;
-	return shelf_put(shelf, id, record, err);
-}
-
-int execs_recover(struct execs *execs, struct error *err)
-{
-	if (pad_take(&execs->pad, recover_begun, &execs->shelf[RECENT], err) < 0)
-		return error_wrap(err, "taking up commands that had begun");
-	for (size_t i = 0; i < SHELVES; i++) {
-		struct recovery recovery = { execs, &execs->shelf[i] };
-
-		if (shelf_each(recovery.shelf, recover_one, &recovery, err) < 0)
-			return error_wrap(err, "taking up commands");
-	}
 	return 0;
 }

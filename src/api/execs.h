@@ -14,7 +14,7 @@
 #pragma once
 
 #include "api/shelf.h"
-#include "driver/driver.h"
+#include "lease/lease.h"
 
 struct execs;
 struct live_exec;
@@ -22,14 +22,30 @@ struct live_exec;
 struct execs_options {
 	const struct drivers *drivers;
 	struct executor *executor;
+	struct leases *leases; /* to open places with that a start could not open; NULL: none */
 	struct clock *clock;
 	int dirfd;          /* <data>/execs; duplicated */
 	int64_t log_bytes;  /* bound of one log; 0: none */
 	size_t max_running; /* 0: 1024 */
 };
 int execs_new(const struct execs_options *options, struct execs **execs, struct error *err);
-/* Takes up what an earlier server left running. Places must be open. */
+/*
+ * Takes up what an earlier server left running: each is on the list at once, and its thread looks
+ * for its relay until that or its keeper has said what became of it.
+ */
 int execs_recover(struct execs *execs, struct error *err);
+/* One that a relay holds and no record explains; it is on the list then. */
+struct found_exec {
+	const char *id, *lease_id, *place_id;
+	int64_t generation, created_ms;
+};
+int execs_take_up(struct execs *execs, const struct found_exec *found, struct error *err);
+/* Whether it is, or was, one of these. */
+bool execs_know(struct execs *execs, const char *id);
+/* Those of a lease that are going: array as execs_describe. */
+json_t *execs_of_lease(struct execs *execs, const char *lease_id);
+/* Every now and then: tries once more what execs_recover could not begin with. */
+void execs_recover_rest(struct execs *execs);
 /* Lets go of what is going (executor_detach) and waits until nobody here has to do with it. */
 void execs_stop(struct execs *execs);
 void execs_free(struct execs *execs); /* after execs_stop */
@@ -39,9 +55,11 @@ int64_t execs_prune(struct execs *execs, int64_t before_ms, struct error *err);
 
 struct exec_outcome {
 	struct exec_result result;
-	char error[256]; /* what went wrong beside the command itself; "" for nothing */
+	char error[256];      /* what went wrong beside the command itself; "" for nothing */
+	int64_t output_bytes; /* how much it wrote */
+	int64_t output_lost;  /* of that; more than 0 only when the machine went down */
 };
-/* {exitCode, signal, reason, durationMs, error?} */
+/* {exitCode, signal, reason, durationMs, error?, outputLost?} */
 void exec_outcome_put(json_t *object, const struct exec_outcome *outcome);
 
 struct exec_order {

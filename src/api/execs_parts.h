@@ -1,4 +1,6 @@
-/* What execs.c (commands that are going), exec_records.c and exec_seats.c share. */
+/*
+ * What execs.c (commands that are going), exec_recovery.c, exec_records.c and exec_seats.c share.
+ */
 #pragma once
 
 #include <pthread.h>
@@ -23,6 +25,10 @@ struct execs {
 	struct shelf shelf[SHELVES];
 	struct pad pad; /* of those that may be brief */
 	size_t max_running;
+	struct leases *leases; /* NULL: whoever recovers has opened every place */
+	/* Records that could not be taken up yet; of whoever recovers. */
+	char **later[SHELVES];
+	bool unlisted[SHELVES]; /* not even listed */
 
 	pthread_mutex_t lock; /* a leaf */
 	pthread_cond_t ended;
@@ -53,13 +59,29 @@ struct live_exec {
 	uint16_t rows, cols;
 	json_t *found; /* the record of one that is adopted */
 	struct exec *exec;
-	struct runlog *log; /* NULL: it was brief and has ended */
+	struct runlog *log; /* NULL: it was brief and has ended; or it is not adopted yet */
 
 	int refs; /* these under execs->lock */
 	struct exec_outcome outcome;
-	int64_t ended_ms; /* of a brief one */
-	bool is_silent;   /* it has ended without a word, and has no log */
+	int64_t ended_ms;  /* of a brief one */
+	char trouble[200]; /* why one that is adopted is not followed yet; "": it is */
+	bool is_silent;    /* it has ended without a word, and has no log */
 };
+
+/* execs.c: one on its way; live_exec_free for what was never enlisted. */
+struct live_exec *live_exec_new(struct execs *execs, struct shelf *shelf);
+void live_exec_free(struct live_exec *live);
+int live_exec_enlist(struct live_exec *live, struct error *err);
+/* Off the list, and the last that its thread has to do with any of this. */
+void live_exec_leave(struct live_exec *live);
+/* On a thread of its own until it has ended. */
+int live_exec_follow(struct live_exec *live, struct error *err);
+
+/*
+ * exec_recovery.c: until its relay is there to be listened to. -1: ERR_UNAVAILABLE when the server
+ * is going; else the command is lost, by its relay's or keeper's word.
+ */
+int live_exec_reach(struct live_exec *live, struct error *err);
 
 /* exec_records.c */
 void describe_order(struct live_exec *live, const struct exec_order *order);

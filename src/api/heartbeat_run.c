@@ -126,20 +126,24 @@ static int show_log(void *arg, struct request *request, struct response *respons
 	struct server *server = arg;
 	_cleanup_run_ struct run run = { 0 };
 	_cleanup_(page_clear) struct page page = { 0 };
-	int64_t offset, limit;
+	int64_t offset, limit, lost = 0;
 
 	if (request_query_int(request, "offset", 0, INT64_MAX, 0, &offset, err) < 0 ||
 	    request_query_int(request, "limitBytes", 1, PAGE_BYTES_MAX, PAGE_BYTES, &limit, err) <
 		    0 ||
 	    run_get(server->runs, request->param[0], &run, err) < 0)
 		return -1;
+	if (run_status_is_final(run.status))
+		lost = runlog_missing(server->run_logs, run.id, run.log_bytes);
 	if (runlog_reader_open(server->run_logs, run.id, offset, &page.reader, err) < 0) {
-		if (err->code == ERR_NOT_FOUND)
+		if (err->code != ERR_NOT_FOUND)
+			return -1;
+		if (lost == 0)
 			return error_set(err, ERR_NOT_FOUND, "Run log not found");
-		return -1;
+		error_clear(err);
 	}
 	page.end = offset;
-	if (fill_page(&page, limit, err) < 0)
+	if (page.reader && fill_page(&page, limit, err) < 0)
 		return -1;
 
 	json_t *body = json_object();
@@ -152,6 +156,8 @@ static int show_log(void *arg, struct request *request, struct response *respons
 	json_put_int(body, "endOffset", page.end);
 	if (page.more)
 		json_put_int(body, "nextOffset", page.end);
+	if (lost > 0)
+		json_put_int(body, "outputLost", lost);
 	return answer(response, 200, body);
 }
 

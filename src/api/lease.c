@@ -264,6 +264,42 @@ static int release(void *arg, struct request *request, struct response *response
 	return answer(response, 200, lease_and_place(&lease, &place));
 }
 
+/* A later holder's place is not this lease's to end. */
+static int check_destroyed(const struct lease *lease, const struct place *place, struct error *err)
+{
+	_cleanup_json_ json_t *details = NULL;
+
+	if (place->state == PLACE_HELD && !streq(place->holder_lease, lease->id))
+		return error_set(err, ERR_PLACE_BUSY,
+				 "The lease has ended and its place is held by lease %s: destroy "
+				 "that one",
+				 place->holder_lease);
+	if (place->state != PLACE_CLEANUP)
+		return 0;
+	details = json_object();
+	json_put_str(details, "leaseId", lease->id);
+	json_put_time(details, "nextAttemptAt", place->cleanup_next_at);
+	error_set(err, ERR_LEASE_CLEANUP,
+		  "The place could not be destroyed and is tried again (berth audit shows it): %s",
+		  place->cleanup_reason ? place->cleanup_reason : "no reason given");
+	error_set_details(err, json_text(details));
+	return -1;
+}
+
+static int destroy(void *arg, struct request *request, struct response *response, struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+	int64_t generation = json_int(request->body, "generation", GENERATION_UNCHECKED);
+
+	if (lease_destroy(server->leases, request->param[0], generation, &request->actor, &lease,
+			  &place, err) < 0 ||
+	    check_destroyed(&lease, &place, err) < 0)
+		return -1;
+	return answer(response, 200, lease_and_place(&lease, &place));
+}
+
 static int set_paused(struct server *server, struct request *request, bool paused,
 		      struct response *response, struct error *err)
 {
@@ -361,7 +397,7 @@ static const struct field RELEASE_FIELDS[] = {
 	  .summary = "Why, for people, when it failed" },
 	{ 0 },
 };
-static const struct field PAUSE_FIELDS[] = {
+static const struct field GENERATION_FIELDS[] = {
 	{ .name = "generation",
 	  .type = FIELD_INT,
 	  .min = 0,
@@ -376,35 +412,38 @@ static const struct field LIST_QUERY[] = {
 };
 
 const struct route LEASE_ROUTES[] = {
-	{ HTTP_GET, "/api/environments/:id/leases", .access = ACCESS_ENVIRONMENTS,
+	{ HTTP_GET, "/api/environments/:id/leases", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_ENVIRONMENT, .query = LIST_QUERY, .run = list, .answer = "[Lease]",
 	  .summary = "Its leases, last used first" },
 	{ HTTP_POST, "/api/environments/:id/leases",
 	  ROUTE_IDEMPOTENT_KEY | ROUTE_NO_BODY_OK | ROUTE_STREAM | ROUTE_EVENTS, ACQUIRE_FIELDS,
-	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_ENVIRONMENT, .run = acquire,
+	  .access = ACCESS_LEASES, .subject = SUBJECT_ENVIRONMENT, .run = acquire,
 	  .answer = "201 Lease",
 	  .errors = "place_busy environment_inactive lease_acquire_failed unsupported_environment "
-		    "unprocessable command_not_found command_not_executable",
+		    "transport_resolution_failed unprocessable command_not_found "
+		    "command_not_executable",
 	  .summary = "Acquires a lease" },
-	{ HTTP_GET, "/api/environment-leases/:id", .access = ACCESS_ENVIRONMENTS,
+	{ HTTP_GET, "/api/environment-leases/:id", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .run = show, .answer = "Lease", .summary = "One lease" },
-	{ HTTP_POST, "/api/environment-leases/:id/renew", .access = ACCESS_ENVIRONMENTS,
+	{ HTTP_POST, "/api/environment-leases/:id/renew", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .body = RENEW_FIELDS, .run = renew, .answer = "Lease",
 	  .errors = "lease_generation_stale lease_not_active",
 	  .summary = "Moves the end of an active lease" },
-	{ HTTP_POST, "/api/environment-leases/:id/pause", ROUTE_NO_BODY_OK, PAUSE_FIELDS,
-	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = pause_lease,
-	  .answer = "Lease",
+	{ HTTP_POST, "/api/environment-leases/:id/pause", ROUTE_NO_BODY_OK, GENERATION_FIELDS,
+	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = pause_lease, .answer = "Lease",
 	  .errors = "lease_generation_stale lease_not_active lease_lost unsupported_environment",
 	  .summary = "Its commands stand still until resumed, and new ones are refused; it runs "
 		     "out as before" },
-	{ HTTP_POST, "/api/environment-leases/:id/resume", ROUTE_NO_BODY_OK, PAUSE_FIELDS,
-	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = resume_lease,
-	  .answer = "Lease", .errors = "lease_generation_stale lease_not_active lease_lost",
+	{ HTTP_POST, "/api/environment-leases/:id/resume", ROUTE_NO_BODY_OK, GENERATION_FIELDS,
+	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = resume_lease, .answer = "Lease",
+	  .errors = "lease_generation_stale lease_not_active lease_lost",
 	  .summary = "Lets the commands of a paused lease go on" },
+	{ HTTP_POST, "/api/environment-leases/:id/destroy", ROUTE_NO_BODY_OK, GENERATION_FIELDS,
+	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = destroy, .answer = "Lease",
+	  .errors = "lease_generation_stale place_busy lease_cleanup_failed",
+	  .summary = "Ends the lease and destroys its place, held, retained or free" },
 	{ HTTP_POST, "/api/environment-leases/:id/release", ROUTE_NO_BODY_OK, RELEASE_FIELDS,
-	  .access = ACCESS_ENVIRONMENTS, .subject = SUBJECT_LEASE, .run = release,
-	  .answer = "Lease", .errors = "lease_generation_stale",
-	  .summary = "Ends the holding; repeating it is fine" },
+	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = release, .answer = "Lease",
+	  .errors = "lease_generation_stale", .summary = "Ends the holding; repeating it is fine" },
 	{ 0 },
 };

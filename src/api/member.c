@@ -31,20 +31,14 @@ static int show(void *arg, struct request *request, struct response *response, s
 	return answer(response, 200, membership_json(&membership));
 }
 
-static int read_permissions(const json_t *names, unsigned *out, struct error *err)
+/* What it opens is of no company. */
+static int check_grants(unsigned granted, struct error *err)
 {
-	size_t i;
-	json_t *name;
-
-	*out = 0;
-	json_array_foreach (names, i, name) {
-		enum permission permission;
-
-		if (!permission_parse(json_string_value(name), &permission))
-			return error_set(err, ERR_VALIDATION,
-					 "permissions: there is no permission like number %zu", i);
-		*out |= PERMISSION_BIT(permission);
-	}
+	if (granted & PERMISSION_BIT(PERMISSION_METRICS_READ))
+		return error_set(err, ERR_VALIDATION,
+				 "metrics:read cannot be granted to a member, because metrics are "
+				 "of the whole server: an instance admin gives it to a token "
+				 "(berth token create --only metrics:read)");
 	return 0;
 }
 
@@ -67,7 +61,7 @@ static int put(void *arg, struct request *request, struct response *response, st
 	if (names)
 		change.granted = &granted;
 	if (principal_of_path(request, &principal, err) < 0 ||
-	    read_permissions(names, &granted, err) < 0 ||
+	    permissions_read(names, &granted, err) < 0 || check_grants(granted, err) < 0 ||
 	    membership_put(server->db, &server->clock, &request->actor, request->company_id,
 			   &principal, &change, &membership, err) < 0)
 		return -1;

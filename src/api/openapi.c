@@ -17,6 +17,8 @@ static const char *const ACCESS[] = {
 	[ACCESS_BOARD] = "members of the company but viewers",
 	[ACCESS_AGENTS] = "people and agents with `agents:create`",
 	[ACCESS_ENVIRONMENTS] = "people and agents with `environments:manage`",
+	[ACCESS_LEASES] = "people and agents with `leases:use` or `environments:manage`",
+	[ACCESS_METRICS] = "instance admins, the server's own user, and tokens with `metrics:read`",
 	[ACCESS_MEMBERS] = "people with `users:manage_permissions`",
 	[ACCESS_ADMIN] = "instance admins and the server's own user",
 };
@@ -79,16 +81,19 @@ static char *tag_of(const char *path)
 
 /* ---- parameters and bodies ---- */
 
-static json_t *path_parameters(const char *path)
+static json_t *path_parameters(const struct route *route)
 {
 	json_t *list = json_array();
 
-	for (const char *p = strchr(path, ':'); p; p = strchr(p + 1, ':')) {
+	for (const char *p = strchr(route->path, ':'); p; p = strchr(p + 1, ':')) {
 		_cleanup_free_ char *name = xstrndup(p + 1, strcspn(p + 1, "/"));
 
-		json_array_append_new(list,
-				      json_pack("{s:s,s:s,s:b,s:{s:s}}", "name", name, "in", "path",
-						"required", 1, "schema", "type", "string"));
+		json_t *parameter = json_pack("{s:s,s:s,s:b,s:{s:s}}", "name", name, "in", "path",
+					      "required", 1, "schema", "type", "string");
+
+		if (route->subject == SUBJECT_COMPANY && !json_array_size(list))
+			json_put_str(parameter, "description", "The company's id or its name");
+		json_array_append_new(list, parameter);
 	}
 	return list;
 }
@@ -114,7 +119,7 @@ static void add_query(json_t *parameters, const struct field *fields)
 
 static json_t *parameters_of(const struct route *route)
 {
-	json_t *list = path_parameters(route->path);
+	json_t *list = path_parameters(route);
 
 	if (route->query)
 		add_query(list, route->query);
@@ -249,19 +254,6 @@ static void add_own_codes(struct refusals *refusals, const struct route *route)
 		add_code(refusals, error_code_from_name(word));
 }
 
-/*
- * Whether somebody who is known can be told that they may not: where reading is all that it takes,
- * what is another's is not there. What goes on in a lease is for those who may have one.
- */
-static bool may_forbid(const struct route *route)
-{
-	if (route->access == ACCESS_PUBLIC || route->access == ACCESS_SIGNED_IN)
-		return false;
-	return route->access != ACCESS_READ || route->subject == SUBJECT_COMPANY ||
-	       route->subject == SUBJECT_EXEC || route->method != HTTP_GET ||
-	       route->flags & ROUTE_IN_PLACE;
-}
-
 static void collect_codes(struct refusals *refusals, const struct route *route)
 {
 	bool body = route->body != NULL;
@@ -276,7 +268,8 @@ static void collect_codes(struct refusals *refusals, const struct route *route)
 	/* X-Paperclip-Run-Id must name a run that the request can belong to. */
 	if (route->access != ACCESS_PUBLIC)
 		add_code(refusals, ERR_UNPROCESSABLE);
-	if (may_forbid(route))
+	/* A token can be made for some permissions only, so that any route may be closed to it. */
+	if (route->access != ACCESS_PUBLIC)
 		add_code(refusals, ERR_FORBIDDEN);
 	if (strchr(route->path, ':'))
 		add_code(refusals, ERR_NOT_FOUND);

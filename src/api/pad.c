@@ -77,26 +77,32 @@ void pad_clear(struct pad *pad, int slot)
 	free_slot(pad, slot);
 }
 
-static json_t *read_slot(const struct pad *pad, int slot)
+/* *record is NULL when nothing was written there, or not the whole of it. */
+static int read_slot(const struct pad *pad, int slot, json_t **record, struct error *err)
 {
 	char text[SLOT_BYTES];
 	ssize_t n = pread(pad->fd, text, sizeof(text), (off_t)slot * SLOT_BYTES);
-	json_t *record;
 
-	if (n <= 0 || !text[0])
-		return NULL;
-	record = json_parse(text, strnlen(text, (size_t)n), NULL);
-	if (record && json_is_object(record))
-		return record;
-	json_decref(record);
-	return NULL;
+	*record = NULL;
+	if (n < 0)
+		return error_errno(err, errno, "cannot read the records of execs that began");
+	if (n == 0 || !text[0])
+		return 0;
+	*record = json_parse(text, strnlen(text, (size_t)n), NULL);
+	if (*record && !json_is_object(*record)) {
+		json_decref(*record);
+		*record = NULL;
+	}
+	return 0;
 }
 
 int pad_take(struct pad *pad, pad_visit_fn *visit, void *arg, struct error *err)
 {
 	for (int slot = 0; slot < PAD_SLOTS; slot++) {
-		_cleanup_json_ json_t *record = read_slot(pad, slot);
+		_cleanup_json_ json_t *record = NULL;
 
+		if (read_slot(pad, slot, &record, err) < 0)
+			return -1;
 		if (record && (visit(arg, record, err) < 0 || wipe_slot(pad, slot, err) < 0))
 			return -1;
 	}

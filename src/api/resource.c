@@ -23,7 +23,10 @@ struct writer writer_of(struct server *server, const struct request *request)
 		.clock = &server->clock,
 		.actor = &request->actor,
 		.refuse_fake = !server->options.allow_fake,
+		.sandbox = server->sandbox,
+		.no_variables = !request_may(request, "environments:manage"),
 		.adapter_allows = adapter_allows,
+		.usable = drivers_usable(&server->drivers),
 	};
 }
 
@@ -51,46 +54,6 @@ int answer_list(struct response *response, const struct list_query *query, json_
 	if (list && query->next[0])
 		response_header(response, "X-Next-Cursor", query->next);
 	return answer(response, 200, list);
-}
-
-static const struct {
-	const char *path[3]; /* keys from the body down */
-} HOST_COMMANDS[] = {
-	{ { "config", "provisionCommand" } },
-	{ { "config", "teardownCommand" } },
-	{ { "config", "cleanupCommand" } },
-	{ { "config", "workspaceRuntime" } },
-	{ { "cwd" } },
-	{ { "executionWorkspaceSettings", "workspaceStrategy", "provisionCommand" } },
-	{ { "executionWorkspaceSettings", "workspaceStrategy", "teardownCommand" } },
-	{ { "executionWorkspaceSettings", "workspaceRuntime" } },
-	{ { "executionWorkspacePolicy", "workspaceStrategy", "provisionCommand" } },
-	{ { "executionWorkspacePolicy", "workspaceStrategy", "teardownCommand" } },
-	{ { "executionWorkspacePolicy", "workspaceRuntime" } },
-};
-
-int refuse_host_commands(const struct request *request, struct error *err)
-{
-	_cleanup_buf_ struct buf named = { 0 };
-
-	if (!actor_is_agent(&request->actor))
-		return 0;
-	for (size_t i = 0; i < ARRAY_SIZE(HOST_COMMANDS); i++) {
-		const char *const *path = HOST_COMMANDS[i].path;
-		const json_t *value = request->body;
-
-		for (size_t n = 0; n < ARRAY_SIZE(HOST_COMMANDS[i].path) && path[n]; n++)
-			value = json_object_get(value, path[n]);
-		if (!value)
-			continue;
-		buf_puts(&named, named.len ? ", " : "");
-		for (size_t n = 0; n < ARRAY_SIZE(HOST_COMMANDS[i].path) && path[n]; n++)
-			buf_printf(&named, "%s%s", n ? "." : "", path[n]);
-	}
-	if (!named.len)
-		return 0;
-	return error_set(err, ERR_FORBIDDEN, "agents may not set what runs on the host: %s",
-			 buf_str(&named));
 }
 
 int key_begin(struct server *server, const struct request *request, const char *company_id,

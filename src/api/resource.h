@@ -14,6 +14,9 @@ int company_of_path(struct server *server, const struct request *request, struct
 		    struct error *err);
 #define _cleanup_company_ _cleanup_(company_clear)
 
+/* What the Sandbox of every company is configured with; NULL on error. */
+json_t *sandbox_config(struct server *server, struct error *err);
+
 /* Who writes, and under which rules, when a handler makes or changes a record. */
 struct writer writer_of(struct server *server, const struct request *request);
 
@@ -32,15 +35,17 @@ struct writer writer_of(struct server *server, const struct request *request);
 		.name = "cursor", .type = FIELD_STRING, .max = LIST_CURSOR_SIZE,                   \
 		.summary = "The X-Next-Cursor of the answer before"                                \
 	}
+/* Narrows runs and activity to those of one record. */
+#define OF_RECORD_FIELDS                                                                           \
+	{ .name = "agentId", .type = FIELD_UUID, .summary = "Only of this agent" },                \
+		{ .name = "issueId", .type = FIELD_UUID, .summary = "Only of this issue" },        \
+		{ .name = "projectId", .type = FIELD_UUID, .summary = "Only of this project" },    \
+	{                                                                                          \
+		.name = "environmentId", .type = FIELD_UUID, .summary = "Only of this environment" \
+	}
 int list_query_of(const struct request *request, const char *company_id, struct list_query *query,
 		  struct error *err);
 int answer_list(struct response *response, const struct list_query *query, json_t *list);
-
-/*
- * That agents leave alone what would run on the host outside of any place: commands of a
- * workspace's strategy or config, and its directory. ERR_FORBIDDEN names what is not theirs.
- */
-int refuse_host_commands(const struct request *request, struct error *err);
 
 /*
  * An environment's JSON for whoever asks: those who do not manage environments see which there are,

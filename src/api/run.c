@@ -1,5 +1,6 @@
 #include "api/resource.h"
 #include "base/text.h"
+#include "record/trust.h"
 
 static int answer_run(struct response *response, int status, const struct run *run)
 {
@@ -10,14 +11,20 @@ static int list(void *arg, struct request *request, struct response *response, s
 {
 	struct server *server = arg;
 	_cleanup_company_ struct company company = { 0 };
-	int64_t limit;
+	struct run_query query = {
+		.company_id = company.id,
+		.status = request_query(request, "status"),
+		.agent_id = request_query(request, "agentId"),
+		.issue_id = request_query(request, "issueId"),
+		.project_id = request_query(request, "projectId"),
+		.environment_id = request_query(request, "environmentId"),
+		.cursor = request_query(request, "cursor"),
+	};
 
 	if (company_of_path(server, request, &company, err) < 0 ||
-	    request_query_int(request, "limit", 1, 200, 50, &limit, err) < 0)
+	    request_query_int(request, "limit", 1, 200, 50, &query.limit, err) < 0)
 		return -1;
-	return answer(response, 200,
-		      run_list(server->runs, company.id, request_query(request, "status"), limit,
-			       request_query(request, "cursor"), err));
+	return answer(response, 200, run_list(server->runs, &query, err));
 }
 
 static json_t *make_run(struct server *server, struct request *request, const char *id,
@@ -45,9 +52,11 @@ static int check_agent(const struct request *request, const char *agent_id, stru
 static int create(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	_cleanup_company_ struct company company = { 0 };
+	struct writer writer = writer_of(arg, request);
 
 	if (company_of_path(arg, request, &company, err) < 0 ||
-	    check_agent(request, json_str(request->body, "agentId"), err) < 0)
+	    check_agent(request, json_str(request->body, "agentId"), err) < 0 ||
+	    deciding_check(&writer, DECIDING_RUN, NULL, request->body, err) < 0)
 		return -1;
 	return answer_created(arg, request, response, company.id, make_run, company.id, err);
 }
@@ -95,6 +104,7 @@ static int retry(void *arg, struct request *request, struct response *response, 
 
 static const struct field LIST_QUERY[] = {
 	{ .name = "status", .type = FIELD_STRING, .one_of = run_status_names },
+	OF_RECORD_FIELDS,
 	{ .name = "limit", .type = FIELD_INT, .min = 1, .max = 200, .summary = "Page size" },
 	{ .name = "cursor",
 	  .type = FIELD_STRING,

@@ -30,7 +30,8 @@ struct follower {
 	bool look;     /* at the run's row again before waiting */
 	bool final;    /* the run has ended: what is not in the log now never will be */
 	bool ended;
-	json_t *end; /* its last event, once final */
+	json_t *end;      /* its last event, once final */
+	int64_t recorded; /* how much it wrote, as its row has it */
 };
 
 static void follower_free(void *arg)
@@ -99,8 +100,10 @@ static int look_at_run(struct follower *f, struct error *err)
 		return -1;
 	f->status = run.status;
 	f->final = run_status_is_final(run.status);
-	if (f->final)
+	if (f->final) {
 		f->end = end_event(&run);
+		f->recorded = run.log_bytes;
+	}
 	return 0;
 }
 
@@ -122,12 +125,19 @@ static int read_log(struct follower *f, size_t max, struct runlog_chunk *chunk, 
 
 static void write_end(struct follower *f)
 {
+	int64_t lost;
+
 	f->ended = true;
 	if (f->raw)
 		return;
 	event_flush(&f->events);
 	if (!f->final)
 		return;
+	lost = runlog_missing(f->server->run_logs, f->run_id, f->recorded);
+	if (lost > 0) {
+		event_lost(&f->events, f->recorded - lost, lost);
+		json_put_int(f->end, "outputLost", lost);
+	}
 	json_put_int(f->end, "offset", f->offset);
 	event_line(&f->events, steal(f->end));
 }

@@ -1,25 +1,12 @@
 /*
- * The company's Sandbox environment: where `berth run` goes when nothing else is said. It is made
- * when it is first asked for, and only after a native place has been built here and has held.
+ * The company's Sandbox environment: where `berth run` goes when nothing else is said. A company
+ * has it from its beginning. In one where it was deleted, or which is older, it is made when it is
+ * asked for, and only after a native place has been built here and has held.
  */
 #include "api/resource.h"
-#include "base/hash.h"
 #include "base/text.h"
 
-#define NAME "Sandbox"
-
-/* The same for a company every time, so that two who ask at once make one. */
-static void sandbox_id(const char *company_id, char out[ID_SIZE])
-{
-	_cleanup_free_ char *text = xasprintf("sandbox of company %s", company_id);
-	char hash[SHA256_HEX_SIZE];
-
-	sha256_hex(text, strlen(text), hash);
-	snprintf(out, ID_SIZE, "%.8s-%.4s-8%.3s-8%.3s-%.12s", hash, hash + 8, hash + 13, hash + 17,
-		 hash + 20);
-}
-
-static json_t *native_config(struct server *server, struct error *err)
+json_t *sandbox_config(struct server *server, struct error *err)
 {
 	_cleanup_json_ json_t *config = json_object();
 
@@ -31,7 +18,7 @@ static int self_test(struct server *server, struct environment *environment, str
 		     struct error *err)
 {
 	environment->driver = DRIVER_SANDBOX;
-	environment->config = native_config(server, err);
+	environment->config = sandbox_config(server, err);
 	if (!environment->config)
 		return -1;
 	return driver_probe(&server->drivers, environment, out, err);
@@ -57,9 +44,9 @@ static int make(struct server *server, const struct request *request, const char
 		error_set_details(err, steal(details));
 		return -1;
 	}
-	wanted.name = xstrdup(NAME);
-	wanted.description = xstrdup("Runs in a native sandbox on the server's machine.");
-	sandbox_id(company_id, wanted.id);
+	wanted.name = xstrdup(SANDBOX_NAME);
+	wanted.description = xstrdup(SANDBOX_DESCRIPTION);
+	environment_sandbox_id(company_id, wanted.id);
 	id_copy(wanted.company_id, company_id);
 	if (environment_create(server->db, &server->clock, &request->actor, &wanted, out, &why) ==
 	    0)
@@ -80,19 +67,33 @@ static int ensure(void *arg, struct request *request, struct response *response,
 
 	if (company_of_path(server, request, &company, err) < 0)
 		return -1;
-	if (environment_find(server->db, company.id, NAME, &environment, &missing) < 0) {
+	if (environment_find(server->db, company.id, SANDBOX_NAME, &environment, &missing) < 0) {
 		if (missing.code != ERR_NOT_FOUND) {
 			error_move(err, &missing);
 			return -1;
 		}
 		if (!request_may(request, "environments:manage"))
 			return error_set(err, ERR_FORBIDDEN,
-					 "this company has no environment " NAME
+					 "this company has no environment " SANDBOX_NAME
 					 " yet: somebody with environments:manage makes it by "
 					 "`berth run`");
 		if (make(server, request, company.id, &environment, err) < 0)
 			return -1;
 	}
+	return answer(response, 200, environment_viewed(request, environment_json(&environment)));
+}
+
+static int show_default(void *arg, struct request *request, struct response *response,
+			struct error *err)
+{
+	struct server *server = arg;
+	_cleanup_company_ struct company company = { 0 };
+	_cleanup_environment_ struct environment environment = { 0 };
+
+	if (company_of_path(server, request, &company, err) < 0 ||
+	    default_environment(server->db, &server->clock, &server->default_place, company.id,
+				&environment, err) < 0)
+		return -1;
 	return answer(response, 200, environment_viewed(request, environment_json(&environment)));
 }
 
@@ -110,11 +111,18 @@ static int test(void *arg, struct request *request, struct response *response, s
 static const struct field NO_FIELDS[] = { { 0 } };
 
 const struct route SANDBOX_ROUTES[] = {
+	{ HTTP_GET, "/api/companies/:cid/environments/default", .access = ACCESS_READ,
+	  .subject = SUBJECT_COMPANY, .run = show_default, .answer = "Environment",
+	  .errors = "environment_not_found",
+	  .summary =
+		  "Where runs go that choose nothing: Sandbox, unless the server was started with "
+		  "--default-environment" },
 	{ HTTP_POST, "/api/companies/:cid/sandbox", ROUTE_NO_BODY_OK, NO_FIELDS,
 	  .access = ACCESS_WRITE, .subject = SUBJECT_COMPANY, .run = ensure,
 	  .answer = "Environment", .errors = "unsupported_environment",
 	  .summary =
-		  "The environment named Sandbox; made on first use if a native place holds here" },
+		  "The environment named Sandbox; one that was deleted is made again if a native "
+		  "place holds here" },
 	{ HTTP_POST, "/api/sandbox/test", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_ADMIN,
 	  .run = test, .answer = "Probe",
 	  .summary =

@@ -7,6 +7,8 @@
 #include "api/server.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <limits.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,10 +17,12 @@
 #include "api/access.h"
 #include "api/data.h"
 #include "api/declare.h"
+#include "api/exec_survey.h"
 #include "api/execs.h"
 #include "api/feed.h"
 #include "api/homes.h"
 #include "api/packer.h"
+#include "api/resource.h"
 #include "api/upkeep.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -35,6 +39,40 @@
 #define HTTP_STOP_MS 5000
 #define RUNS_STOP_MS 15000
 #define DRAIN_MS ((int64_t)24 * 3600 * 1000)
+
+#define FILES_MAX ((rlim_t)1 << 20)
+#define FILES_KEPT 128  /* for everything but runs */
+#define FILES_PER_RUN 6 /* log and index, connection, latches, threads' own */
+#define RUNS_MAX 256
+
+/* Returns the soft limit as it was; it is raised as far as that goes. */
+static int64_t raise_open_files(void)
+{
+	struct rlimit files;
+	int64_t before;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return 0;
+	before = (int64_t)MIN_OF(files.rlim_cur, FILES_MAX);
+	files.rlim_cur = MAX_OF(files.rlim_cur, MIN_OF(files.rlim_max, FILES_MAX));
+	if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+		log_warn("the limit of open files stays at %lld: %s", (long long)before,
+			 strerror(errno));
+	return before;
+}
+
+/* As many runs as are wanted and descriptors allow. */
+static int bound_runs(int64_t wanted)
+{
+	struct rlimit files;
+	int64_t most = INT_MAX;
+
+	if (wanted <= 0)
+		wanted = RUNS_MAX;
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_MAX)
+		most = ((int64_t)files.rlim_cur - FILES_KEPT) / FILES_PER_RUN;
+	return (int)MAX_OF(MIN_OF(wanted, most), (int64_t)1);
+}
 
 /*
  * A core would hold what runs were given; a thread per connection would otherwise bring an arena
@@ -82,6 +120,16 @@ static int open_run_key(struct server *server, struct error *err)
 				  &server->run_key, err);
 }
 
+/* How a server that wants the same database is told of this one. */
+static char *claimant_name(const char *node_id)
+{
+	char host[256] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	return node_id[0] ? xasprintf("node %s on %s", node_id, host)
+			  : xasprintf("a server on %s", host);
+}
+
 static int open_database(struct server *server, struct error *err)
 {
 	_cleanup_free_ char *path = path_join(server->data_path, "berth.db");
@@ -91,11 +139,16 @@ static int open_database(struct server *server, struct error *err)
 	/* Under the lock of the data directory: nobody is still writing them. */
 	db_backup_sweep(server->data_path, 0);
 	db_backup_sweep(backups, 0);
+	server->claimant = claimant_name("");
 	if (server->options.database_url)
-		options = (struct db_options){ .url = server->options.database_url };
-	if (db_open(&server->db, &options, err) < 0 || open_run_key(server, err) < 0)
+		options = (struct db_options){ .url = server->options.database_url,
+					       .claimant = server->claimant };
+	if (db_open(&server->db, &options, err) < 0 || open_run_key(server, err) < 0 ||
+	    node_register(server->db, &server->clock, server->data_dirfd, &server->node, err) < 0)
 		return -1;
-	return node_register(server->db, &server->clock, server->data_dirfd, &server->node, err);
+	free(server->claimant);
+	server->claimant = claimant_name(server->node.id);
+	return db_claim(server->db, server->claimant, err);
 }
 
 /* A directory below the data directory, made if absent. */
@@ -106,11 +159,24 @@ static int open_dir(struct server *server, const char *name, int *fd, struct err
 	return dir_open(server->data_dirfd, name, fd, err);
 }
 
+/* As it is really called; a relative path is seen from here. */
+static char *directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	_cleanup_free_ char *dir =
+		slash ? xstrndup(path, (size_t)(slash - path) + 1) : xstrdup(".");
+	char real[PATH_MAX];
+
+	return realpath(dir, real) ? xstrdup(real) : NULL;
+}
+
 static int open_places(struct server *server, struct error *err)
 {
 	_cleanup_close_ int providers = -1, spool = -1, home = -1;
 	_cleanup_free_ char *providers_path = path_join(server->data_path, "providers");
 	_cleanup_free_ char *runtime_path = path_join(server->data_path, "keeper");
+	_cleanup_free_ char *socket_dir =
+		server->options.socket_path ? directory_of(server->socket_path) : NULL;
 	struct executor_options executor_options = {
 		.clock = &server->clock,
 		.owner = server->node.id,
@@ -119,13 +185,14 @@ static int open_places(struct server *server, struct error *err)
 		.keeper_path = getenv("BERTH_KEEPER"),
 		.relay_path = getenv("BERTH_RELAY"),
 		.absence_ms = server->options.absence_ms,
-		.allowed_paths = (char *const *)(uintptr_t)server->options.allowed_paths,
+		.open_files = server->open_files,
 	};
 
 	if (executor_new(&executor_options, &server->executor, err) < 0 ||
 	    open_dir(server, "providers", &providers, err) < 0 ||
 	    open_dir(server, "spool", &spool, err) < 0 || open_dir(server, "home", &home, err) < 0)
 		return -1;
+	dir_sweep_temporary(spool);
 
 	struct provider_host_options provider_options = {
 		.state_dirfd = providers,
@@ -133,6 +200,7 @@ static int open_places(struct server *server, struct error *err)
 		.allow_fake = server->options.allow_fake,
 		.clock = &server->clock,
 		.executor = server->executor,
+		.socket_dir = socket_dir,
 	};
 	struct leases_options lease_options = {
 		.db = server->db,
@@ -144,6 +212,8 @@ static int open_places(struct server *server, struct error *err)
 		.reconcile_ms = server->options.reconcile_ms,
 		.cleanup_base_ms = server->options.cleanup_base_ms,
 		.max_per_company = server->options.quota.leases,
+		.allow = &server->options.allow,
+		.absence_ms = server->options.absence_ms,
 	};
 
 	if (provider_host_new(&provider_options, &server->providers, err) < 0)
@@ -154,9 +224,14 @@ static int open_places(struct server *server, struct error *err)
 		.executor = server->executor,
 		.clock = &server->clock,
 		.home_path = server->home_path,
+		.db = server->db,
+		.no_local = server->options.no_local,
 	};
 	server->drivers = (struct drivers){ &server->driver_host, DRIVERS_DEFAULT };
-	return leases_new(&lease_options, &server->leases, err);
+	server->sandbox = sandbox_config(server, err);
+	server->default_place =
+		(struct default_place){ server->options.default_environment, server->sandbox };
+	return server->sandbox ? leases_new(&lease_options, &server->leases, err) : -1;
 }
 
 static int open_runs(struct server *server, const char *api_url, struct error *err)
@@ -171,6 +246,7 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 	struct execs_options exec_options = {
 		.drivers = &server->drivers,
 		.executor = server->executor,
+		.leases = server->leases,
 		.clock = &server->clock,
 		.dirfd = execs,
 		.log_bytes = LOG_BYTES,
@@ -186,9 +262,12 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.api_url = api_url,
 		.home_path = server->home_path,
 		.quota = server->options.quota,
+		.max_parallel = server->max_runs,
 		.token_key = &server->run_key,
+		.default_environment = server->options.default_environment,
+		.sandbox = server->sandbox,
 		.engine = &server->engine,
-		.allowed_paths = server->options.allowed_paths,
+		.allow = &server->options.allow,
 	};
 
 	struct feed_options feed_options = {
@@ -257,6 +336,8 @@ static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error 
 	    packer_start(server->runs, server->run_logs, &server->clock, server->options.pack_ms,
 			 &server->packer, err) < 0)
 		return -1;
+	if (survey_start(server, err) < 0)
+		return -1;
 	return upkeep_start(server, err);
 }
 
@@ -302,7 +383,7 @@ static int start(struct server *server, struct error *err)
 	    socket_listen(server->socket_path, &unix_fd, err) < 0)
 		return -1;
 	server->listening = true;
-	if (recover(server, err) < 0)
+	if (recover(server, err) < 0 || default_company_ensure(server, err) < 0)
 		return -1;
 	server->complaints = environments_ensure(server, server->options.environments);
 	if (serve(server, &tcp_fd, &unix_fd, err) < 0)
@@ -317,14 +398,24 @@ int server_start(const struct server_options *options, struct server **out, stru
 	struct server *server = xcalloc(1, sizeof(*server));
 
 	settle_process();
+	server->open_files = raise_open_files();
+	server->max_runs = bound_runs(options->max_runs);
 	server->options = *options;
+	if (options->no_local && options->allow_fake) {
+		free(server);
+		return error_set(
+			err, ERR_BAD_REQUEST,
+			"--no-local and --allow-fake: places of the fake provider are this "
+			"host");
+	}
 	if (!server->options.idle_exit_ms)
 		server->options.idle_exit_ms = IDLE_EXIT_MS;
 	if (!server->options.beat_ms)
 		server->options.beat_ms = BEAT_MS;
 	if (!server->options.retention_ms)
 		server->options.retention_ms = RETENTION_MS;
-	server->data_dirfd = server->lock_fd = server->stop_fd = server->upkeep_fd = -1;
+	server->data_dirfd = server->lock_fd = server->stop_fd = -1;
+	server->upkeep_fd = server->survey_fd = -1;
 	clock_init_system(&server->clock);
 	server->started_at = clock_now(&server->clock);
 	server->homes = homes_new();
@@ -354,6 +445,7 @@ static void stop(struct server *server)
 	/* Commands stay with their relays; those who wait for them here are woken. */
 	if (server->executor)
 		executor_detach(server->executor);
+	survey_stop(server);
 	if (server->execs)
 		execs_stop(server->execs);
 	if (server->leases)
@@ -458,7 +550,9 @@ void server_free(struct server *server)
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);
 	close_fdp(&server->stop_fd);
+	json_decref(server->sandbox);
 	json_decref(server->complaints);
+	free(server->claimant);
 	free(server->home_path);
 	free(server->data_path);
 	free(server->socket_path);

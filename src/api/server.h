@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include "http/http.h"
 #include "record/run_token.h"
+#include "run/default.h"
 #include "run/run.h"
 #include "workspace/workspace.h"
 
@@ -19,19 +20,21 @@ struct server_options {
 	int64_t idle_exit_ms; /* 0: 60 s */
 	int64_t retention_ms; /* finished history older than this is pruned; 0: 30 days */
 	int64_t absence_ms;   /* a place nobody speaks to ends after this long; 0: 15 min */
-	/* For native places, and for workspaces of callers with a token; borrowed while the server
-	 * starts. */
-	const char *const *allowed_paths;
-	bool drain;                       /* on SIGTERM wait for runs */
+	struct allow
+		allow; /* what callers with a token may have of this host; lists are borrowed */
+	bool drain;    /* on SIGTERM wait for runs */
 	const char *tls_cert, *tls_key;   /* PEM files: TCP speaks TLS; both or none */
 	bool insecure_http;               /* listen beyond loopback without TLS all the same */
 	const char *const *allowed_hosts; /* names clients may know this server by; NULL: none */
-	const char *public_url;      /* how runs reach this server; NULL: by where it listens */
-	const char *run_key_path;    /* key of run tokens; NULL: <data>/jwt.key */
-	bool allow_local_for_tokens; /* callers with tokens may use places of driver local */
-	const char *log_file;        /* where the log goes; SIGHUP opens it anew; NULL: stderr */
-	bool metrics_public;         /* /metrics for anybody who can connect */
-	struct quota quota;          /* of each company */
+	const char *public_url;          /* how runs reach this server; NULL: by where it listens */
+	const char *run_key_path;        /* key of run tokens; NULL: <data>/jwt.key */
+	bool allow_local_for_tokens;     /* people with tokens may use places of driver local */
+	bool no_local;                   /* this server runs no command on its own host */
+	const char *default_environment; /* where runs go that choose nothing; NULL: Sandbox */
+	const char *log_file; /* where the log goes; SIGHUP opens it anew; NULL: stderr */
+	bool metrics_public;  /* /metrics for anybody who can connect */
+	int64_t max_runs;     /* at a time, as far as descriptors go; 0: 256 */
+	struct quota quota;   /* of each company */
 	/* What may be brought home of one run; 0: as usual (workspace/workspace.h). */
 	int64_t max_collect_files, max_collect_mb;
 	const json_t *environments; /* array: those the config file wants; NULL: none */
@@ -51,6 +54,7 @@ struct server {
 	struct provider_host *providers;
 	struct driver_host driver_host;
 	struct drivers drivers;
+	struct default_place default_place;
 	struct leases *leases;
 	struct workspace_engine engine;
 	struct runs *runs;
@@ -64,13 +68,20 @@ struct server {
 	struct http *http;
 	pthread_t upkeep;
 	int data_dirfd, lock_fd;
-	int stop_fd;   /* latch: somebody here wants the server to end */
+	int stop_fd; /* latch: somebody here wants the server to end */
+	pthread_t survey;
+	int survey_fd; /* latch that wakes its thread; -1 while there is none */
 	int upkeep_fd; /* latch that ends the upkeep thread; -1 while there is none */
 	char *data_path, *socket_path, *home_path;
+	char *claimant;     /* what other servers are told when they want its database */
 	bool has_engine;    /* it is open */
 	bool listening;     /* the socket at socket_path is ours */
+	json_t *sandbox;    /* config of every company's Sandbox */
 	json_t *complaints; /* of the config file's environments: array of sentences */
 	int64_t started_at;
+	int64_t open_files; /* soft limit of descriptors it was started with; its keeper keeps that
+			     */
+	int max_runs;       /* what is left of options.max_runs */
 };
 
 /*

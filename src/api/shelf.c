@@ -26,6 +26,8 @@ int shelf_open(struct shelf *shelf, int dirfd, const char *records, const char *
 	if (open_below(dirfd, records, &shelf->dirfd, err) < 0 ||
 	    open_below(dirfd, logs, &log_dir, err) < 0)
 		return -1;
+	if (durable)
+		dir_sweep_temporary(shelf->dirfd);
 	return runlog_store_open(log_dir, log_bytes, &shelf->logs, err);
 }
 
@@ -68,18 +70,40 @@ int shelf_replace(struct shelf *shelf, const char *id, const json_t *record, str
 			      : write_plainly(shelf, id, 0, text, err);
 }
 
-json_t *shelf_get(struct shelf *shelf, const char *id)
+int shelf_read(struct shelf *shelf, const char *id, json_t **record, struct error *err)
 {
 	_cleanup_buf_ struct buf text = { 0 };
+	_cleanup_error_ struct error why = { 0 };
+
+	*record = NULL;
+	if (!id_is_valid(id))
+		return 0;
+	if (file_read(shelf->dirfd, id, &text, RECORD_BYTES, &why) < 0) {
+		if (why.errnum == 0 || why.errnum == ENOENT)
+			return 0;
+		error_move(err, &why);
+		return -1;
+	}
+	*record = json_parse(buf_str(&text), text.len, NULL);
+	if (*record && !json_is_object(*record)) {
+		json_decref(*record);
+		*record = NULL;
+	}
+	return 0;
+}
+
+json_t *shelf_get(struct shelf *shelf, const char *id)
+{
 	json_t *record;
 
-	if (!id_is_valid(id) || file_read(shelf->dirfd, id, &text, RECORD_BYTES, NULL) < 0)
-		return NULL;
-	record = json_parse(buf_str(&text), text.len, NULL);
-	if (record && json_is_object(record))
-		return record;
-	json_decref(record);
-	return NULL;
+	return shelf_read(shelf, id, &record, NULL) == 0 ? record : NULL;
+}
+
+bool shelf_has(struct shelf *shelf, const char *id)
+{
+	struct stat st;
+
+	return id_is_valid(id) && fstatat(shelf->dirfd, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int shelf_remove(struct shelf *shelf, const char *id, struct error *err)

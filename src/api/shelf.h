@@ -25,8 +25,11 @@ void shelf_close(struct shelf *shelf);
 int shelf_put(struct shelf *shelf, const char *id, const json_t *record, struct error *err);
 /* A record in the place of a shorter one. */
 int shelf_replace(struct shelf *shelf, const char *id, const json_t *record, struct error *err);
-/* NULL when there is none, or none that was written whole. */
+/* *record is NULL when there is none, or none that was written whole. -1: it cannot be read now. */
+int shelf_read(struct shelf *shelf, const char *id, json_t **record, struct error *err);
+/* The same where that is no different from none. */
 json_t *shelf_get(struct shelf *shelf, const char *id);
+bool shelf_has(struct shelf *shelf, const char *id); /* written whole or not */
 /* The log first: a crash in between leaves the record, and the next time tries again. */
 int shelf_remove(struct shelf *shelf, const char *id, struct error *err);
 /* The record alone. */

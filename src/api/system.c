@@ -16,10 +16,13 @@
 static json_t *database_health(struct server *server, bool *ok)
 {
 	_cleanup_error_ struct error err = { 0 };
+	char library[DB_LIBRARY_SIZE];
 	json_t *json = json_object();
 
 	*ok = db_ping(server->db, &err) == 0;
 	json_put_str(json, "engine", db_is_postgres(server->db) ? "postgres" : "sqlite");
+	db_library(server->db, library);
+	json_put_str(json, "library", library);
 	json_put_bool(json, "ok", *ok);
 	if (!*ok)
 		json_put_str(json, "error", err.message);
@@ -84,10 +87,12 @@ static int audit(void *arg, struct request *request, struct response *response, 
 static int keeper(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
+	json_t *health = executor_health(server->executor);
 	(void)request;
 	(void)err;
 
-	return answer(response, 200, executor_health(server->executor));
+	json_put_new(health, "allow", allow_json(&server->options.allow));
+	return answer(response, 200, health);
 }
 
 static int prune(void *arg, struct request *request, struct response *response, struct error *err)

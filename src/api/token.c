@@ -4,6 +4,7 @@
  */
 #include "api/resource.h"
 #include "base/text.h"
+#include "record/member.h"
 #include "record/token.h"
 
 #define TTL_MAX_SECONDS (3650LL * 86400)
@@ -51,6 +52,19 @@ static int list(void *arg, struct request *request, struct response *response, s
 	return answer(response, 200, token_list(server->db, user_id, NULL, err));
 }
 
+static int check_permissions(const struct request *request, struct error *err)
+{
+	unsigned permissions;
+
+	if (permissions_read(json_array_at(request->body, "permissions"), &permissions, err) < 0)
+		return -1;
+	/* Of all companies together, so no role has it. */
+	if (permissions & PERMISSION_BIT(PERMISSION_METRICS_READ) && !request->actor.is_admin)
+		return error_set(err, ERR_FORBIDDEN,
+				 "only instance admins make tokens with metrics:read");
+	return 0;
+}
+
 static int create(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
@@ -59,8 +73,10 @@ static int create(void *arg, struct request *request, struct response *response,
 				   .ttl_ms = ttl_ms(request->body, BOARD_TOKEN_TTL_MS) };
 	char text[TOKEN_TEXT_SIZE];
 
-	if (whose(request, json_str(request->body, "userId"), &wish.user_id, err) < 0)
+	if (whose(request, json_str(request->body, "userId"), &wish.user_id, err) < 0 ||
+	    check_permissions(request, err) < 0)
 		return -1;
+	wish.permissions = json_array_at(request->body, "permissions");
 	if (!wish.user_id)
 		return error_set(err, ERR_UNPROCESSABLE, "say by userId whose token it is");
 	if (token_create(server->db, &server->clock, &request->actor, &wish, &token, text, err) < 0)
@@ -156,6 +172,12 @@ static const struct field TOKEN_FIELDS[] = {
 	{ .name = "userId",
 	  .type = FIELD_UUID,
 	  .summary = "Whose token; one's own unless given, others' for instance admins" },
+	{ .name = "permissions",
+	  .type = FIELD_STRING_ARRAY,
+	  .min = 1,
+	  .max = PERMISSION_COUNT,
+	  .summary = "All that it is for, of what its owner may; metrics:read is for instance "
+		     "admins to give. Everything unless given" },
 	{ 0 },
 };
 static const struct field KEY_FIELDS[] = {

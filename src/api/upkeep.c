@@ -1,5 +1,7 @@
 #include "api/upkeep.h"
+#include <limits.h>
 #include <poll.h>
+#include "api/data.h"
 #include "api/execs.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -9,6 +11,7 @@
 #include "record/idempotency.h"
 
 #define SECOND ((int64_t)1000)
+#define SECRETS_KEPT_MS ((int64_t)24 * 3600 * 1000) /* for a retry */
 #define PRUNE_MS (3600 * SECOND)
 #define DRIFT_MS (5 * SECOND)
 #define EVENTS_KEPT 200000 /* of each company */
@@ -35,8 +38,17 @@ static char *disk_is_low(struct server *server)
 			 (long long)(bytes >> 20));
 }
 
+static char *files_are_few(struct server *server)
+{
+	if (server->max_runs >= MIN_OF(server->options.max_runs, INT_MAX))
+		return NULL;
+	return xasprintf("only %d runs go at a time instead of %lld: the limit of open files "
+			 "(ulimit -Hn) allows no more",
+			 server->max_runs, (long long)server->options.max_runs);
+}
+
 /* Each says in a sentence what is wrong, or NULL. */
-static char *(*const CHECKS[])(struct server *server) = { clock_moved, disk_is_low };
+static char *(*const CHECKS[])(struct server *server) = { clock_moved, disk_is_low, files_are_few };
 
 json_t *upkeep_warnings(struct server *server)
 {
@@ -69,24 +81,41 @@ static void beat(struct server *server)
 {
 	_cleanup_error_ struct error err = { 0 };
 
-	if (node_beat(server->db, &server->clock, &server->node, &err) == 0)
+	if (db_claim(server->db, server->claimant, &err) == 0 &&
+	    node_beat(server->db, &server->clock, &server->node, &err) == 0)
 		return;
 	log_error("heartbeat: %s", err.message);
-	/* Two servers under one identity would take each other's work for their own. */
-	if (err.code == ERR_CONFLICT)
+	/*
+	 * Two servers under one identity would take each other's work for their own. One that lost
+	 * its database to another in an outage leaves its commands to their relays: the other does
+	 * not touch them for as long as this one's last beat is young.
+	 */
+	if (err.code == ERR_CONFLICT || err.code == ERR_LOCKED)
 		latch_set(server->stop_fd);
 }
 
 /* ---- history ---- */
 
+/* Of runs that failed a day ago, and of those that had just ended when a server died. */
+static int delete_secrets(struct server *server, struct error *err)
+{
+	return runs_delete_secrets(server->runs, clock_now(&server->clock) - SECRETS_KEPT_MS, err);
+}
+
 static int64_t prune_runs(struct server *server, int64_t before, struct error *err)
 {
-	return runs_prune(server->runs, before, err);
+	if (delete_secrets(server, err) < 0)
+		return -1;
+	return runs_prune(server->runs, before, false, err);
 }
 
 static int64_t prune_leases(struct server *server, int64_t before, struct error *err)
 {
-	return leases_prune(server->leases, before, err);
+	const struct leases_prune options = { .before_ms = before,
+					      .holds = runs_hold_lease,
+					      .holds_arg = server->runs };
+
+	return leases_prune(server->leases, &options, err);
 }
 
 static int64_t prune_activity(struct server *server, int64_t before, struct error *err)
@@ -119,45 +148,19 @@ static int64_t prune_workspaces(struct server *server, int64_t before, struct er
 	return runs_prune_files(server->runs, false, err);
 }
 
-SQL(OLD_RUNS, "SELECT COUNT(*) FROM runs WHERE finished_at < CAST($1 AS BIGINT)"
-	      " AND status IN ('succeeded', 'failed', 'cancelled', 'timed_out')");
-SQL(OLD_LEASES, "SELECT COUNT(*) FROM leases"
-		" WHERE status IN ('released', 'expired', 'failed')"
-		" AND released_at < CAST($1 AS BIGINT)");
-
-struct counting {
-	const struct sql *sql;
-	int64_t before, count;
-};
-
-static int count_old(struct tx *tx, void *arg, struct error *err)
-{
-	struct counting *counting = arg;
-	_cleanup_cursor_ struct cursor c = { 0 };
-
-	if (tx_query(tx, &c, counting->sql, err, B_INT(counting->before)) < 0 ||
-	    cursor_next(&c, err) < 0)
-		return -1;
-	counting->count = col_int(&c, 0);
-	return 0;
-}
-
-static int64_t old_rows(struct server *server, const struct sql *sql, int64_t before,
-			struct error *err)
-{
-	struct counting old = { sql, before, 0 };
-
-	return db_read(server->db, count_old, &old, err) < 0 ? -1 : old.count;
-}
-
 static int64_t old_runs(struct server *server, int64_t before, struct error *err)
 {
-	return old_rows(server, &OLD_RUNS, before, err);
+	return runs_prune(server->runs, before, true, err);
 }
 
 static int64_t old_leases(struct server *server, int64_t before, struct error *err)
 {
-	return old_rows(server, &OLD_LEASES, before, err);
+	const struct leases_prune options = { .before_ms = before,
+					      .dry_run = true,
+					      .holds = runs_hold_lease,
+					      .holds_arg = server->runs };
+
+	return leases_prune(server->leases, &options, err);
 }
 
 static int64_t old_activity(struct server *server, int64_t before, struct error *err)
@@ -240,9 +243,15 @@ static void *keep_up(void *arg)
 	struct pollfd stop = { .fd = server->upkeep_fd, .events = POLLIN };
 	int64_t next_prune = clock_mono(&server->clock) + PRUNE_MS;
 	bool said[ARRAY_SIZE(CHECKS)] = { false };
+	_cleanup_error_ struct error err = { 0 };
 
+	if (delete_secrets(server, &err) < 0)
+		log_warn("values of old runs: %s", err.message);
+	data_keep_reserve(server->data_dirfd);
 	while (poll(&stop, 1, (int)server->options.beat_ms) <= 0) {
 		beat(server);
+		data_keep_reserve(server->data_dirfd);
+		execs_recover_rest(server->execs);
 		log_warnings(server, said);
 		if (clock_mono(&server->clock) >= next_prune) {
 			prune(server);

@@ -2,7 +2,8 @@
 
 #include "base/text.h"
 #include "record/workspace.h"
-#include "run/select.h"
+#include "record/select.h"
+#include "record/trust.h"
 
 /* What surrounds a workspace that is to be made, and what it takes from there. */
 struct surroundings {
@@ -38,27 +39,27 @@ static void look_around(struct server *server, const json_t *body, const char *c
  * A workspace keeps the environment it was made for (spec 01 E.9). When nobody has chosen one it
  * keeps none, so that a later choice still counts.
  */
-static const char *environment_for(const struct surroundings *s)
+static const char *environment_for(const struct surroundings *s, const char **source)
 {
 	static const char *const NOBODY = "";
-	const char *source;
 	const char *id = select_environment(
 		&(struct selection){
 			.issue_settings = s->issue.execution_workspace_settings,
 			.project_policy = s->project.execution_workspace_policy,
 			.agent_default_id = s->assignee.default_environment_id,
-			.local_id = NOBODY,
+			.default_id = NOBODY,
 		},
-		&source);
+		source);
 
 	return id == NOBODY ? NULL : id;
 }
 
 static json_t *first_metadata(const json_t *body, const struct surroundings *s)
 {
-	_cleanup_json_ json_t *snapshot =
-		workspace_snapshot(environment_for(s), s->issue.execution_workspace_settings,
-				   s->project.execution_workspace_policy);
+	const char *source;
+	_cleanup_json_ json_t *snapshot = workspace_snapshot(environment_for(s, &source),
+							     s->issue.execution_workspace_settings,
+							     s->project.execution_workspace_policy);
 	_cleanup_json_ json_t *plain =
 		workspace_config_merge(json_object_at(body, "metadata"), NULL);
 	_cleanup_json_ json_t *made_for = workspace_config_merge(plain, snapshot);
@@ -68,13 +69,54 @@ static json_t *first_metadata(const json_t *body, const struct surroundings *s)
 	return config ? workspace_config_merge(made_for, config) : steal(made_for);
 }
 
+/* The writers of what the surroundings give, by the path it gets in the workspace. */
+static json_t *writers_around(const json_t *body, const struct surroundings *s)
+{
+	static const struct {
+		const char *in_workspace, *below;
+	} COMMANDS[] = {
+		{ "config.provisionCommand", "workspaceStrategy.provisionCommand" },
+		{ "config.teardownCommand", "workspaceStrategy.teardownCommand" },
+		{ "config.workspaceRuntime", "workspaceRuntime" },
+	};
+	const json_t *issue = s->issue.trust, *project = s->project.trust;
+	json_t *writers = json_object();
+	enum trust place;
+	const char *source;
+
+	environment_for(s, &source);
+	place = deciding_trust(issue, "executionWorkspaceSettings.environmentId");
+	if (!id_is_set(s->issue.id))
+		place = TRUST_LOCAL;
+	if (!streq(source, "issue"))
+		place = trust_weaker(
+			place, deciding_trust(project, "executionWorkspacePolicy.environmentId"));
+	if (streq(source, "agent"))
+		place = trust_weaker(place,
+				     deciding_trust(s->assignee.trust, "defaultEnvironmentId"));
+	if (json_state(json_object_at(body, "config"), "environmentId") != JSON_IS_VALUE)
+		json_put_str(writers, "config.environmentId", trust_word(place));
+	for (size_t i = 0; i < ARRAY_SIZE(COMMANDS); i++) {
+		_cleanup_free_ char *of_issue =
+			xasprintf("executionWorkspaceSettings.%s", COMMANDS[i].below);
+		_cleanup_free_ char *of_project =
+			xasprintf("executionWorkspacePolicy.%s", COMMANDS[i].below);
+		enum trust writer = deciding_trust(project, of_project);
+
+		if (id_is_set(s->issue.id))
+			writer = trust_weaker(writer, deciding_trust(issue, of_issue));
+		json_put_str(writers, COMMANDS[i].in_workspace, trust_word(writer));
+	}
+	return writers;
+}
+
 static json_t *make_workspace(struct server *server, struct request *request, const char *id,
 			      bool resumed, void *company_id, struct error *err)
 {
 	const json_t *body = request->body;
 	_cleanup_(surroundings_clear) struct surroundings around = { 0 };
 	_cleanup_workspace_ struct workspace_record made = { 0 };
-	_cleanup_json_ json_t *metadata = NULL;
+	_cleanup_json_ json_t *metadata = NULL, *writers = NULL;
 	struct writer writer = writer_of(server, request);
 	struct workspace_record wanted = {
 		.name = (char *)json_str(body, "name"),
@@ -94,6 +136,8 @@ static json_t *make_workspace(struct server *server, struct request *request, co
 	look_around(server, body, company_id, &around);
 	metadata = first_metadata(body, &around);
 	wanted.metadata = metadata;
+	writers = writers_around(body, &around);
+	wanted.trust = writers;
 	if (!wanted.mode)
 		wanted.mode = (char *)workspace_mode_for_issue(
 			issue_mode_wanted(around.issue.execution_workspace_settings,
@@ -108,12 +152,14 @@ static json_t *make_workspace(struct server *server, struct request *request, co
 	return workspace_record_json(&made);
 }
 
+/* What the body itself says; what its surroundings give it was judged when it was put there. */
 static int create(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	_cleanup_company_ struct company company = { 0 };
+	struct writer writer = writer_of(arg, request);
 
 	if (company_of_path(arg, request, &company, err) < 0 ||
-	    refuse_host_commands(request, err) < 0)
+	    deciding_check(&writer, DECIDING_WORKSPACE, NULL, request->body, err) < 0)
 		return -1;
 	return answer_created(arg, request, response, company.id, make_workspace, company.id, err);
 }
@@ -145,8 +191,7 @@ static int patch(void *arg, struct request *request, struct response *response, 
 	_cleanup_workspace_ struct workspace_record changed = { 0 };
 	struct writer writer = writer_of(arg, request);
 
-	if (refuse_host_commands(request, err) < 0 ||
-	    workspace_record_update(&writer, request->param[0], request->body, &changed, err) < 0)
+	if (workspace_record_update(&writer, request->param[0], request->body, &changed, err) < 0)
 		return -1;
 	return answer(response, 200, workspace_record_json(&changed));
 }

@@ -1,5 +1,6 @@
 #include "base/fd.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -131,6 +132,8 @@ int file_read(int dirfd, const char *path, struct buf *out, size_t max, struct e
 	return 0;
 }
 
+#define TEMPORARY_RANDOM 8 /* bytes of the name of a temporary file, in hex */
+
 static int write_file(int fd, const void *data, size_t len, mode_t mode, struct error *err)
 {
 	if (fd_write_all(fd, data, len, err) < 0)
@@ -159,7 +162,7 @@ int file_replace(int dirfd, const char *name, const void *data, size_t len, mode
 {
 	_cleanup_close_ int dir = -1, fd = -1;
 	const char *leaf = open_parent(dirfd, name, &dir, err);
-	unsigned char random[8];
+	unsigned char random[TEMPORARY_RANDOM];
 	char suffix[2 * sizeof(random) + 1], temporary[sizeof(suffix) + 8];
 
 	if (!leaf)
@@ -186,6 +189,32 @@ int file_replace(int dirfd, const char *name, const void *data, size_t len, mode
 	if (dir_sync(dir, err) < 0)
 		return error_wrap(err, "directory of %s", name);
 	return 0;
+}
+
+static bool is_temporary(const char *name)
+{
+	static const char prefix[] = ".tmp-";
+	size_t hex = 2 * TEMPORARY_RANDOM;
+
+	return strncmp(name, prefix, sizeof(prefix) - 1) == 0 &&
+	       strlen(name) == sizeof(prefix) - 1 + hex &&
+	       strspn(name + sizeof(prefix) - 1, "0123456789abcdef") == hex;
+}
+
+void dir_sweep_temporary(int dirfd)
+{
+	_cleanup_close_ int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (!dir)
+		return;
+	fd = -1;
+	while ((entry = readdir(dir))) {
+		if (is_temporary(entry->d_name))
+			unlinkat(dirfd, entry->d_name, 0);
+	}
+	closedir(dir);
 }
 
 int dir_open(int dirfd, const char *path, int *fd, struct error *err)

@@ -54,6 +54,8 @@ int file_read(int dirfd, const char *path, struct buf *out, size_t max, struct e
  */
 int file_replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
 		 struct error *err);
+/* Removes those of a program that was killed; nobody may be writing here meanwhile. */
+void dir_sweep_temporary(int dirfd);
 int dir_open(int dirfd, const char *path, int *fd, struct error *err);
 /* mkdir -p; everything that has to be made gets `mode`, less the umask. */
 int dir_make(int dirfd, const char *path, mode_t mode, struct error *err);

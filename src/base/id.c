@@ -39,9 +39,13 @@ void id_new(char out[ID_SIZE])
 
 	uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 
+	/* Twelve bits of the millisecond's fraction: lists order what has the same time by id. */
+	uint64_t fraction = (uint64_t)now.tv_nsec % 1000000 * 4096 / 1000000;
+
 	for (int i = 0; i < 6; i++)
 		b[i] = (unsigned char)(ms >> (40 - 8 * i));
-	b[6] = (unsigned char)((b[6] & 0x0f) | 0x70);
+	b[6] = (unsigned char)(fraction >> 8 | 0x70);
+	b[7] = (unsigned char)fraction;
 	b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
 	hex_encode(hex, b, sizeof(b));
 	snprintf(out, ID_SIZE, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,

@@ -60,6 +60,17 @@ bool path_is_clean(const char *path)
 	}
 }
 
+const char *path_beneath(const char *root, const char *path)
+{
+	size_t len = strlen(root);
+
+	if (strcmp(root, "/") == 0)
+		return strcmp(path, "/") == 0 ? "" : path;
+	if (strncmp(root, path, len) != 0 || (path[len] && path[len] != '/'))
+		return NULL;
+	return path + len;
+}
+
 bool path_is_segment(const char *name)
 {
 	size_t len = strnlen(name, SEGMENT_MAX + 1);

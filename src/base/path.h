@@ -14,6 +14,9 @@ bool path_is_absolute(const char *path);
 bool path_is_clean(const char *path);
 /* One segment fit for a file name: not empty, no slash, not "." or "..", at most 255 bytes. */
 bool path_is_segment(const char *name);
+/* What follows `root` in a path that is it or below it, beginning with a slash or empty; else NULL.
+ * Lexical. */
+const char *path_beneath(const char *root, const char *path);
 /*
  * Opens a relative path that may not leave dirfd, through no link or magic link pointing outside.
  * ERR_BAD_PATH when it would; otherwise as error_errno. The descriptor is close-on-exec.

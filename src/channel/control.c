@@ -18,8 +18,14 @@ void exec_send_kill(struct exec *exec)
 	why = exec->kill_reason;
 	m.at_once = exec->kill_at_once;
 	pthread_mutex_unlock(&exec->lock);
-	if (why != NOT_STOPPED)
+	if (why != NOT_STOPPED) {
 		shell_exec_cancel(exec);
+		exec_expect_end(exec, 0);
+		pthread_mutex_lock(&exec->lock);
+		if (exec->stream)
+			stream_poke(exec->stream);
+		pthread_mutex_unlock(&exec->lock);
+	}
 	link = why == NOT_STOPPED ? NULL : place_current_link(exec->place);
 	if (!link)
 		return;

@@ -11,7 +11,13 @@
 
 #define START_WAIT_MS 30000
 #define ATTACH_WAIT_MS 20000
+/* For a relay that ends its commands because no server came. */
+#define ABSENCE_SLACK_MS 10000
 #define RETRY_MS 20
+/* From a command's deadline, or from asking for its end, until its relay counts as stuck. */
+#define OVERDUE_MS (WIRE_LEAVE_MS + 10000)
+#define OVERDUE_WORDS_MS 60000 /* what it printed until then may take so much longer to arrive */
+#define OVERDUE_RETRY_MS 5000
 
 struct exec *exec_find_locked(struct executor *executor, const char *exec_id)
 {
@@ -54,6 +60,17 @@ pid_t exec_pid(const struct exec *exec)
 	return exec->pid;
 }
 
+void exec_expect_end(struct exec *exec, int64_t in_ms)
+{
+	int64_t due = channel_now() + MIN_OF(in_ms, INT64_MAX / 4) + OVERDUE_MS;
+	int64_t was = atomic_load(&exec->overdue);
+
+	if (was != 0 && was <= due)
+		return;
+	atomic_store(&exec->overdue_last, due + OVERDUE_WORDS_MS);
+	atomic_store(&exec->overdue, due);
+}
+
 /* Enters the table; the place must be open for its generation. */
 static struct exec *admit(struct executor *executor, const struct exec_spec *spec,
 			  struct error *err)
@@ -70,6 +87,8 @@ static struct exec *admit(struct executor *executor, const struct exec_spec *spe
 	exec->kill_reason = NOT_STOPPED;
 	exec->started_mono = exec->acked_ms = channel_now();
 	exec->taken = (uint64_t)runlog_end(spec->log);
+	if (spec->timeout_ms > 0)
+		exec_expect_end(exec, spec->timeout_ms);
 	if (!exec_wire_id(spec->exec_id, exec->wire_id)) {
 		error_set(err, ERR_VALIDATION, "an exec id is a uuid");
 		exec_unref(exec);
@@ -229,13 +248,13 @@ static int open_exec(struct exec *exec, struct opening *o, int64_t deadline, str
 	}
 }
 
-static int attach(struct exec *exec, struct error *err)
+static int attach(struct exec *exec, int64_t wait_ms, struct error *err)
 {
 	struct opening o = { .type = WIRE_EXEC_ATTACH };
 
 	o.attach = (struct wire_exec_attach){ .from_offset = exec->taken, .credit = EXEC_WINDOW };
 	memcpy(o.attach.exec_id, exec->wire_id, WIRE_ID_SIZE);
-	return open_exec(exec, &o, channel_now() + ATTACH_WAIT_MS, err);
+	return open_exec(exec, &o, channel_now() + wait_ms, err);
 }
 
 static void describe_start(struct wire_exec_start *m, const struct exec *exec,
@@ -320,38 +339,39 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 	return 0;
 }
 
-int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **out,
-	       struct error *err)
+int exec_expect(struct executor *executor, const struct exec_spec *spec, struct exec **out,
+		struct error *err)
 {
-	struct exec *exec = admit(executor, spec, err);
-	_cleanup_error_ struct error why = { 0 };
-
 	*out = NULL;
+	if (FAULT_HERE("channel.expect", err) < 0)
+		return -1;
+
+	struct exec *exec = admit(executor, spec, err);
+
 	if (!exec)
 		return -1;
-	if ((place_is_shell(exec->place) ? shell_exec_adopt(&why) : attach(exec, &why)) < 0 &&
-	    (why.code != ERR_LEASE_LOST || exec_salvage(exec, &why) <= 0)) {
+	if (place_is_shell(exec->place)) {
 		delist(exec);
-		error_move(err, &why);
-		return -1;
+		return shell_exec_adopt(err);
 	}
 	*out = exec;
 	return 0;
 }
 
-/* Its relay is gone, or the place with it. */
-static void lose(struct exec *exec)
+void exec_abandon(struct exec *exec)
 {
-	int stopped = place_stopped(exec->place);
+	delist(exec);
+}
 
-	exec->result = (struct exec_result){
-		.exit_code = -1,
-		.reason = stopped != NOT_STOPPED ? (enum exec_reason)stopped : EXEC_LEASE_LOST,
-		.duration_ms = channel_now() - exec->started_mono,
-		.stdout_bytes =
-			(int64_t)(exec->channel_end[WIRE_STDOUT] + exec->channel_end[WIRE_PTY]),
-		.stderr_bytes = (int64_t)exec->channel_end[WIRE_STDERR],
-	};
+/* No server has spoken to its relay for so long that it has ended everything by itself. */
+static bool absence_is_over(struct open_place *place)
+{
+	pthread_mutex_lock(&place->lock);
+
+	int64_t last = place->link && link_is_up(place->link) ? channel_now() : place->seen_ms;
+
+	pthread_mutex_unlock(&place->lock);
+	return channel_now() - last > place->absence_ms + ABSENCE_SLACK_MS;
 }
 
 static bool is_superseded(struct open_place *place)
@@ -364,6 +384,71 @@ static bool is_superseded(struct open_place *place)
 	return superseded;
 }
 
+static bool is_overdue(struct exec *exec)
+{
+	int64_t overdue = atomic_load(&exec->overdue);
+
+	return overdue != 0 && channel_now() >= overdue;
+}
+
+int exec_attach(struct exec *exec, int64_t wait_ms, struct error *err)
+{
+	if (attach(exec, wait_ms, err) == 0)
+		return 0;
+	if (exec_is_detached(exec) || is_superseded(exec->place))
+		return error_recode(err, ERR_UNAVAILABLE);
+	if (err->code == ERR_LEASE_LOST)
+		return exec_salvage(exec, err) > 0 ? 0 : -1;
+	/* The relay's own word. */
+	if (err->code == ERR_NOT_FOUND)
+		return -1;
+	/* exec_wait has it ended by the keeper. */
+	if (is_overdue(exec))
+		return 0;
+	if (absence_is_over(exec->place))
+		return error_set(err, ERR_LEASE_LOST,
+				 "the place's relay could not be reached for all of its absence");
+	return err->code == ERR_UNAVAILABLE ? error_recode(err, ERR_TIMEOUT) : -1;
+}
+
+int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **out,
+	       struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+	struct exec *exec;
+
+	*out = NULL;
+	if (exec_expect(executor, spec, &exec, err) < 0)
+		return -1;
+	if (exec_attach(exec, ATTACH_WAIT_MS, &why) < 0) {
+		delist(exec);
+		error_move(err, &why);
+		return -1;
+	}
+	*out = exec;
+	return 0;
+}
+
+/* Its relay is gone, or the place with it. */
+static void lose(struct exec *exec)
+{
+	int stopped = place_stopped(exec->place);
+	enum exec_reason why = exec->timed_out ? EXEC_TIMEOUT : EXEC_LEASE_LOST;
+
+	pthread_mutex_lock(&exec->lock);
+	if (exec->timed_out && exec->kill_reason != NOT_STOPPED)
+		why = (enum exec_reason)exec->kill_reason;
+	pthread_mutex_unlock(&exec->lock);
+	exec->result = (struct exec_result){
+		.exit_code = -1,
+		.reason = stopped != NOT_STOPPED ? (enum exec_reason)stopped : why,
+		.duration_ms = channel_now() - exec->started_mono,
+		.stdout_bytes =
+			(int64_t)(exec->channel_end[WIRE_STDOUT] + exec->channel_end[WIRE_PTY]),
+		.stderr_bytes = (int64_t)exec->channel_end[WIRE_STDERR],
+	};
+}
+
 /* The link broke. 0: attached again, or to be tried again; 1: it is lost; -1: not ours any more. */
 static int attach_again(struct exec *exec, struct error *err)
 {
@@ -371,7 +456,7 @@ static int attach_again(struct exec *exec, struct error *err)
 
 	if (exec->salvaged)
 		return 1;
-	if (attach(exec, &why) == 0)
+	if (attach(exec, ATTACH_WAIT_MS, &why) == 0)
 		return 0;
 	if (exec_is_detached(exec) || is_superseded(exec->place)) {
 		error_move(err, &why);
@@ -379,15 +464,58 @@ static int attach_again(struct exec *exec, struct error *err)
 	}
 	if (why.code == ERR_LEASE_LOST || why.code == ERR_NOT_FOUND ||
 	    place_stopped(exec->place) != NOT_STOPPED) {
-		int found = why.code == ERR_LEASE_LOST ? exec_salvage(exec, err) : 0;
+		int found = why.code == ERR_LEASE_LOST ? exec_salvage(exec, &why) : 0;
 
 		if (found == 0)
 			lose(exec);
-		return found < 0 ? -1 : 1;
+		if (found >= 0)
+			return 1;
+		if (exec_is_detached(exec)) {
+			error_move(err, &why);
+			return -1;
+		}
 	}
 	log_debug("exec %s: %s", exec->id, why.message);
 	poll(NULL, 0, RETRY_MS);
 	return 0;
+}
+
+/*
+ * Whatever keeps its relay from ending it, a payload that stopped it above all, does not keep the
+ * keeper: it ends everything in the place. What it held besides is lost with it.
+ */
+static void end_overdue(struct exec *exec)
+{
+	_cleanup_error_ struct error err = { 0 };
+	int64_t now = channel_now();
+
+	log_warn("exec %s: its relay has not ended it in time; the keeper ends place %s", exec->id,
+		 exec->place->id);
+	exec->timed_out = true;
+	atomic_store(&exec->overdue, now + OVERDUE_RETRY_MS);
+	if (keeper_end_processes(exec->executor->keeper, exec->place->id, now + OVERDUE_RETRY_MS,
+				 &err) < 0)
+		log_warn("exec %s: %s", exec->id, err.message);
+}
+
+/* The earlier of the two; below 0: neither. */
+static int64_t wait_until(struct exec *exec, int64_t deadline)
+{
+	int64_t overdue = atomic_load(&exec->overdue);
+
+	if (overdue == 0 || (deadline >= 0 && deadline < overdue))
+		return deadline;
+	return overdue;
+}
+
+/* It talks still: words that were on their way are heard, but not for ever. */
+static void put_off(struct exec *exec)
+{
+	int64_t overdue = atomic_load(&exec->overdue);
+	int64_t later = MIN_OF(channel_now() + OVERDUE_RETRY_MS, atomic_load(&exec->overdue_last));
+
+	if (overdue != 0 && overdue < later)
+		atomic_store(&exec->overdue, later);
 }
 
 /* How long to wait for the end of an exec. */
@@ -411,16 +539,20 @@ static int take_all(struct exec *exec, struct patience patience, struct error *e
 			items_free(&items);
 			return error_set(err, ERR_UNAVAILABLE, "the server is going");
 		}
+		if (!items && is_overdue(exec))
+			end_overdue(exec);
 		if (!exec->stream) {
 			rc = attach_again(exec, err);
 			if (rc != 0)
 				return rc < 0 ? -1 : 0;
 			continue;
 		}
-		if (!items && stream_take(exec->stream, deadline, &items) < 0) {
+		if (!items && stream_take(exec->stream, wait_until(exec, deadline), &items) < 0) {
 			set_stream(exec, NULL);
 			continue;
 		}
+		if (items)
+			put_off(exec);
 		if (items && deadline >= 0)
 			deadline = MIN_OF(deadline, channel_now() + patience.words_ms);
 		rc = exec_take(exec, items, &why);

@@ -43,8 +43,7 @@ struct executor_options {
 		*keeper_path; /* program; NULL: berth-keeper beside this program, then in libexec */
 	const char *relay_path; /* program; NULL: berth-relay beside the keeper */
 	int64_t absence_ms;     /* default for places; 0: 15 min */
-	char *const
-		*allowed_paths; /* where roots and mounts of native places may be; NULL: nowhere */
+	int64_t open_files;     /* soft limit that the keeper, and what it starts, gets; 0: ours */
 };
 int executor_new(const struct executor_options *options, struct executor **executor,
 		 struct error *err);
@@ -203,6 +202,20 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);
 /*
+ * The same for a caller who must not mistake "cannot be reached now" for "lost". exec_expect asks
+ * no relay: from then on the exec keeps its place busy and can be cancelled by its id, which its
+ * relay hears when it is reached. ERR_PROCESS_LOST: its place has no relay. Then exec_attach, as
+ * often as it takes: 0, exec_wait is due (also for one that should have ended by now); or -1, and
+ * for good only with ERR_NOT_FOUND (it was never started) or ERR_LEASE_LOST (its relay is dead, by
+ * its keeper's word, or surely so because no server could speak to it for all of its absence), both
+ * answers for exec_abandon, and with ERR_UNAVAILABLE (the server is going, or another one has
+ * adopted the place).
+ */
+int exec_expect(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
+		struct error *err);
+int exec_attach(struct exec *exec, int64_t wait_ms, struct error *err);
+void exec_abandon(struct exec *exec); /* one that is not going to be waited for */
+/*
  * Appends output to the log until the exec has ended, then has the relay forget it. Survives broken
  * connections by attaching again. A relay that died: success with reason lease_lost.
  * ERR_UNAVAILABLE: the server is going (executor_detach); the exec lives on.
@@ -245,6 +258,31 @@ int executor_resize(struct executor *executor, const char *exec_id, uint16_t row
  * much went. */
 int executor_write_stdin(struct executor *executor, const char *exec_id, const void *data,
 			 size_t len, bool end, int64_t wait_ms, size_t *taken, struct error *err);
+
+/*
+ * Commands that relays hold (survey.c). executor_await_reached waits until the relay of an open
+ * place was reached anew and says which, each time once; `again`: not for the first time. False:
+ * the server is going. executor_ask_again has it come up once more.
+ */
+struct reached_place {
+	char place_id[65];
+	int64_t generation;
+	bool again;
+};
+bool executor_await_reached(struct executor *executor, struct reached_place *out);
+void executor_ask_again(struct executor *executor, const struct reached_place *reached);
+struct held_exec {
+	char id[ID_SIZE];
+	bool running; /* false: it has ended, and the relay keeps how */
+	int64_t started_ms;
+};
+/* *held is allocated. */
+int executor_list_execs(struct executor *executor, const struct reached_place *reached,
+			int64_t wait_ms, struct held_exec **held, size_t *count, struct error *err);
+bool executor_has_exec(struct executor *executor, const char *exec_id); /* it is going here */
+/* Kills the tree of a command that nobody here waits for. */
+int executor_end_unknown(struct executor *executor, const struct reached_place *reached,
+			 const char *exec_id, struct error *err);
 
 /* As the relay sees it. -1: no relay sees it, and it begins only with exec_wait. */
 pid_t exec_pid(const struct exec *exec);

@@ -41,16 +41,33 @@ static int open_directory(struct executor *executor, const char *path, struct er
 	return 0;
 }
 
-static int start_mender(struct executor *executor, struct error *err)
+static void stop_menders(struct executor *executor)
+{
+	pthread_mutex_lock(&executor->lock);
+	executor->menders_stop = true;
+	pthread_cond_broadcast(&executor->mend);
+	pthread_mutex_unlock(&executor->lock);
+	while (executor->mender_count > 0)
+		pthread_join(executor->menders[--executor->mender_count], NULL);
+}
+
+static int start_menders(struct executor *executor, struct error *err)
 {
 	sigset_t all, old;
-	int r;
+	int r = 0;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&executor->mender, NULL, mender_main, executor);
+	while (r == 0 && executor->mender_count < EXECUTOR_MENDERS) {
+		r = pthread_create(&executor->menders[executor->mender_count], NULL, mender_main,
+				   executor);
+		executor->mender_count += r == 0;
+	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return r == 0 ? 0 : error_errno(err, r, "starting the mender");
+	if (r == 0)
+		return 0;
+	stop_menders(executor);
+	return error_errno(err, r, "starting the menders");
 }
 
 static void destroy(struct executor *executor)
@@ -68,6 +85,7 @@ static void destroy(struct executor *executor)
 	}
 	pthread_mutex_destroy(&executor->lock);
 	pthread_cond_destroy(&executor->changed);
+	pthread_cond_destroy(&executor->reached);
 	pthread_cond_destroy(&executor->mend);
 	free(executor->dir);
 	free(executor->owner);
@@ -81,7 +99,7 @@ int executor_new(const struct executor_options *options, struct executor **out, 
 		.program = options->keeper_path,
 		.relay = options->relay_path,
 		.dir = options->runtime_path,
-		.allowed_paths = options->allowed_paths,
+		.open_files = options->open_files,
 	};
 
 	*out = NULL;
@@ -95,6 +113,7 @@ int executor_new(const struct executor_options *options, struct executor **out, 
 	executor->dirfd = -1;
 	pthread_mutex_init(&executor->lock, NULL);
 	channel_cond_init(&executor->changed);
+	channel_cond_init(&executor->reached);
 	channel_cond_init(&executor->mend);
 	executor->defaults = exec_default_environment();
 	if (open_directory(executor, options->runtime_path, err) < 0 ||
@@ -105,7 +124,7 @@ int executor_new(const struct executor_options *options, struct executor **out, 
 	keeper.loop = executor->loop;
 	keeper.dirfd = executor->dirfd;
 	executor->keeper = keeper_new(&keeper);
-	if (start_mender(executor, err) < 0) {
+	if (start_menders(executor, err) < 0) {
 		destroy(executor);
 		return -1;
 	}
@@ -138,6 +157,7 @@ void executor_detach(struct executor *executor)
 	pthread_mutex_lock(&executor->lock);
 	atomic_store(&executor->detached, true);
 	wake_all_locked(executor);
+	pthread_cond_broadcast(&executor->reached);
 	pthread_mutex_unlock(&executor->lock);
 }
 
@@ -157,12 +177,10 @@ void executor_free(struct executor *executor)
 		return;
 	executor_detach(executor);
 	pthread_mutex_lock(&executor->lock);
-	executor->mender_stop = true;
-	pthread_cond_signal(&executor->mend);
 	while (executor->waiting > 0)
 		channel_cond_wait(&executor->changed, &executor->lock, -1);
 	pthread_mutex_unlock(&executor->lock);
-	pthread_join(executor->mender, NULL);
+	stop_menders(executor);
 	pthread_mutex_lock(&executor->lock);
 	orphan_execs_locked(executor);
 	pthread_mutex_unlock(&executor->lock);

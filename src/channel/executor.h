@@ -1,7 +1,7 @@
 /*
  * What the files of this room share about places and execs.
  *
- *     executor    tables of open places and of execs that are going, and the thread that mends
+ *     executor    tables of open places and of execs that are going, and the threads that mend
  *     open_place  one holding of a place: how to make its relay, and the link to it
  *     exec        one command; its thread in exec_wait takes what comes on its stream
  *
@@ -20,6 +20,8 @@
 
 #define MARK_OWNER "BERTH_OWNER"
 #define EXECUTOR_BUCKETS 256
+/* So many relays may hang at once before the others wait for them, a second each. */
+#define EXECUTOR_MENDERS 4
 #define NOT_STOPPED (-1)
 /* Unread output of one exec in this process; topped up in portions. */
 #define EXEC_WINDOW (1u << 20)
@@ -48,15 +50,19 @@ struct open_place {
 	bool begun;                   /* something may have been said to it before the answer */
 	bool made;                    /* there is, or was, a relay for this holding */
 	bool fresh;                   /* what an earlier holder left must be ended first */
-	bool gone;           /* the relay is dead: nothing will come of this holding any more */
-	bool superseded;     /* another server has adopted it */
-	bool paused;         /* what its relay is told whenever it is reached: pause.c */
-	int strikes;         /* links that ended because the relay broke a rule */
-	int stopped;         /* enum exec_reason, or NOT_STOPPED */
-	unsigned calls;      /* one-shot calls that are under way */
+	bool gone;       /* the relay is dead: nothing will come of this holding any more */
+	bool superseded; /* another server has adopted it */
+	bool paused;     /* what its relay is told whenever it is reached: pause.c */
+	int64_t seen_ms; /* when its relay was last known to hear us; at first: when it was opened
+			  */
+	bool unlisted;   /* reached anew, and not asked for its commands since: survey.c */
+	bool listed;     /* it was asked before */
+	int strikes;     /* links that ended because the relay broke a rule */
+	int stopped;     /* enum exec_reason, or NOT_STOPPED */
+	unsigned calls;  /* one-shot calls that are under way */
 	int64_t calls_until; /* when the last of all of them is over by its timeout */
 	uint64_t walls;      /* of a native place that was made */
-	/* The mender's, under the executor's lock. */
+	/* The menders', under the executor's lock. */
 	bool to_mend;
 	int64_t mend_at;
 	int64_t mend_delay;
@@ -91,6 +97,11 @@ struct exec {
 	bool keep_exit;
 	struct runlog *log;
 	int64_t started_mono;
+	/*
+	 * When the keeper ends its place unless the relay has reported its end, and the latest
+	 * time that words of it may put that off to. 0: never.
+	 */
+	_Atomic(int64_t) overdue, overdue_last;
 	pid_t pid;
 	bool waited; /* under the executor's lock */
 
@@ -101,7 +112,8 @@ struct exec {
 	uint64_t channel_end[WIRE_CHANNELS];
 	struct item *backlog; /* what came with the answer to the start */
 	struct exec_result result;
-	bool salvaged; /* the result is there already */
+	bool salvaged;  /* the result is there already */
+	bool timed_out; /* the keeper had to end it */
 
 	pthread_mutex_t lock;     /* everything below */
 	struct stream *stream;    /* NULL: not attached */
@@ -126,14 +138,17 @@ struct executor {
 
 	pthread_mutex_t lock;   /* everything below */
 	pthread_cond_t changed; /* an exec has left the table */
+	pthread_cond_t reached; /* a place is unlisted, or the server is going */
 	struct open_place *places[EXECUTOR_BUCKETS];
 	struct exec *execs[EXECUTOR_BUCKETS];
 	size_t waiting; /* threads in exec_wait */
 	struct loose_call *loose;
+	size_t surveyed; /* bucket of the place that was last asked for its commands */
 
-	pthread_t mender;
+	pthread_t menders[EXECUTOR_MENDERS];
+	size_t mender_count;
 	pthread_cond_t mend;
-	bool mender_stop;
+	bool menders_stop;
 };
 
 unsigned executor_bucket(const char *id);
@@ -172,6 +187,8 @@ void place_settle(struct open_place *place, int64_t deadline);
 struct link *place_current_link(struct open_place *place);
 void place_drop_link(struct open_place *place);
 int place_stopped(struct open_place *place);
+/* survey.c: the place is unlisted now. Called without locks. */
+void place_note_reached(struct open_place *place);
 /* pause.c: with the place's lock held. */
 void place_repeat_pause_locked(struct open_place *place);
 void *mender_main(void *executor);
@@ -192,7 +209,8 @@ int exec_store(struct exec *exec, enum wire_channel channel, const void *data, s
 int exec_store_hole(struct exec *exec, uint64_t len, struct error *err);
 
 /* salvage.c: the end and the rest of the output, from what its dead relay left on disk. 1: the
- * result is filled; 0: it had not ended there; -1: the server is going. */
+ * result is filled; 0: it had not ended there, and err is untouched; -1: the server is going, or
+ * what is there cannot be read now. */
 int exec_salvage(struct exec *exec, struct error *err);
 
 /* environment.c */
@@ -207,10 +225,13 @@ void exec_input_push(struct exec *exec);
 int exec_input_resume(struct exec *exec, const struct wire_exec_started *started);
 
 /* control.c: ends it through the relay, if that was asked for and there is a link. */
+/* Its end is due so soon; past that, and some time, the keeper ends its place. */
+void exec_expect_end(struct exec *exec, int64_t in_ms);
 void exec_send_kill(struct exec *exec);
 
 /* words.c */
 enum exec_reason reason_from_wire(uint32_t reason);
 enum wire_reason reason_to_wire(enum exec_reason reason);
 bool exec_wire_id(const char *text, uint8_t out[WIRE_ID_SIZE]);
+void exec_text_id(const uint8_t id[WIRE_ID_SIZE], char out[ID_SIZE]);
 void signal_name(int number, char out[16]);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/fd.h"
@@ -25,12 +26,13 @@
 #define LOG_NAME "keeper.log"
 #define LOG_MAX ((off_t)1 << 20)
 #define PLACES_NAME "places"
+#define CMDLINE_MAX ((size_t)1 << 20)
 
 struct keeper {
 	struct channel_loop *loop;
 	int dirfd;
 	char *dir, *program, *relay;
-	char **allowed_paths;
+	int64_t open_files;
 	pthread_mutex_t lock; /* everything below; held while connecting, which is bounded */
 	struct link *link;
 	pid_t child; /* the keeper we started, until it was reaped; 0: none */
@@ -75,9 +77,9 @@ struct keeper *keeper_new(const struct keeper_options *options)
 	k->loop = options->loop;
 	k->dirfd = options->dirfd;
 	k->dir = xstrdup(options->dir);
+	k->open_files = options->open_files;
 	k->program = options->program ? xstrdup(options->program) : find_program();
 	k->relay = xstrdup(options->relay);
-	k->allowed_paths = options->allowed_paths ? strv_copy(options->allowed_paths) : NULL;
 	k->child_fd = -1;
 	pthread_mutex_init(&k->lock, NULL);
 	return k;
@@ -105,7 +107,6 @@ void keeper_free(struct keeper *k)
 	free(k->dir);
 	free(k->program);
 	free(k->relay);
-	strv_free(k->allowed_paths);
 	free(k);
 }
 
@@ -142,11 +143,22 @@ static char **keeper_arguments(const struct keeper *k, const char *relay)
 	strv_push(&argv, xstrdup(k->dir));
 	strv_push(&argv, xstrdup("--relay"));
 	strv_push(&argv, xstrdup(relay));
-	for (char **path = k->allowed_paths; path && *path; path++) {
-		strv_push(&argv, xstrdup("--allow-path"));
-		strv_push(&argv, xstrdup(*path));
-	}
 	return argv;
+}
+
+/*
+ * The server has raised its own soft limit; commands get what it was started with. Relays are made
+ * only after this, since nobody has asked the keeper for one yet.
+ */
+static void limit_files(const struct keeper *k)
+{
+	struct rlimit files;
+
+	if (k->open_files <= 0 || prlimit(k->child, RLIMIT_NOFILE, NULL, &files) < 0)
+		return;
+	files.rlim_cur = MIN_OF((rlim_t)k->open_files, files.rlim_max);
+	if (prlimit(k->child, RLIMIT_NOFILE, &files, NULL) < 0)
+		log_warn("the keeper's limit of open files: %s", strerror(errno));
 }
 
 /*
@@ -176,6 +188,7 @@ static int start_locked(struct keeper *k, struct error *err)
 		error_wrap(err, "starting the keeper %s", k->program);
 		return error_recode(err, ERR_UNAVAILABLE);
 	}
+	limit_files(k);
 	log_info("keeper started, pid %d", (int)k->child);
 	return 0;
 }
@@ -330,11 +343,11 @@ void keeper_making_free(struct keeper_making *making)
 	free(making);
 }
 
-static bool hands_over(struct link *link)
+static bool keeper_can(struct link *link, uint64_t feature)
 {
 	uint64_t features;
 
-	return link_features(link, &features, NULL) == 0 && (features & WIRE_KEEPER_HANDS);
+	return link_features(link, &features, NULL) == 0 && (features & feature);
 }
 
 static int ask_for_place(struct link *link, const struct wire_place_make *make, int handed,
@@ -344,7 +357,7 @@ static int ask_for_place(struct link *link, const struct wire_place_make *make, 
 	struct stream *stream;
 
 	handing.handed = 1;
-	stream = handed >= 0 && hands_over(link)
+	stream = handed >= 0 && keeper_can(link, WIRE_KEEPER_HANDS)
 			 ? link_open_handing(link, WIRE_PLACE_MAKE, &handing, handed, make, err)
 			 : link_open(link, WIRE_PLACE_MAKE, make, 0, err);
 	wipe(handing.key, sizeof(handing.key));
@@ -394,12 +407,21 @@ int keeper_make_hear(struct keeper *k, struct keeper_making *making,
 	_cleanup_error_ struct error why = { 0 };
 	int rc = stream_hear(making->stream, WIRE_PLACE_STATE, take_place, out, deadline, &why);
 	bool died = !link_is_up(making->link);
+	bool bounded = keeper_can(making->link, WIRE_KEEPER_BOUNDS);
 
 	keeper_making_free(making);
 	if (rc < 0 && died && make && channel_now() < deadline)
 		rc = make_again(k, make, deadline, out, err);
 	else
 		error_move(err, &why);
+	/* The flag it names is one of its own release. */
+	if (rc < 0 && !bounded && err && strstr(err->message, "--allow-path"))
+		error_set(err, ERR_FORBIDDEN,
+			  "the keeper of an earlier release still runs, and mounts only what the "
+			  "list "
+			  "it was started with allows, until its last place has ended; `berth "
+			  "doctor` "
+			  "shows that list");
 	return rc < 0 ? error_wrap(err, "making the place's relay") : 0;
 }
 
@@ -457,6 +479,19 @@ int keeper_destroy(struct keeper *k, const char *place_id, int64_t deadline, str
 		return 0;
 	error_move(err, &why);
 	return error_wrap(err, "ending the place's relay");
+}
+
+int keeper_end_processes(struct keeper *k, const char *place_id, int64_t deadline,
+			 struct error *err)
+{
+	struct wire_place_destroy m = { .place_id = place_id, .processes_only = 1 };
+	_cleanup_error_ struct error why = { 0 };
+
+	if (ask(k, WIRE_PLACE_DESTROY, &m, WIRE_DONE, NULL, NULL, deadline, &why) == 0 ||
+	    why.code == ERR_NOT_FOUND)
+		return 0;
+	error_move(err, &why);
+	return error_wrap(err, "ending the place's processes");
 }
 
 int keeper_store_remove(struct keeper *k, const char *store, int64_t deadline, struct error *err)
@@ -521,6 +556,24 @@ static int take_status(void *arg, const struct wire_message *m, struct error *er
 	return 0;
 }
 
+/* What a keeper that names no bounds was told at its start: it stands in its arguments. */
+static json_t *started_with(pid_t pid)
+{
+	_cleanup_free_ char *path = xasprintf("/proc/%d/cmdline", (int)pid);
+	_cleanup_buf_ struct buf text = { 0 };
+	json_t *list = json_array();
+	const char *word = NULL, *before = "";
+
+	if (file_read(AT_FDCWD, path, &text, CMDLINE_MAX, NULL) < 0)
+		return list;
+	for (word = buf_str(&text); word < buf_str(&text) + text.len; word += strlen(word) + 1) {
+		if (streq(before, "--allow-path"))
+			json_array_append_new(list, json_string(word));
+		before = word;
+	}
+	return list;
+}
+
 json_t *keeper_health(struct keeper *k, int64_t deadline)
 {
 	_cleanup_link_ struct link *link = NULL;
@@ -535,6 +588,8 @@ json_t *keeper_health(struct keeper *k, int64_t deadline)
 		json_put_int(health, "pid", k->pid);
 		json_put_str(health, "version", k->program_version);
 		json_put_int(health, "protocol", k->version);
+		if (!keeper_can(link, WIRE_KEEPER_BOUNDS))
+			json_put_new(health, "startedWith", started_with(k->pid));
 		ok = link_call(link, WIRE_KEEPER_STATUS, &(struct wire_keeper_status){},
 			       WIRE_KEEPER_STATE, take_status, health, deadline, &err) == 0;
 	} else {

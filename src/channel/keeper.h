@@ -15,11 +15,11 @@ struct keeper;
 
 struct keeper_options {
 	struct channel_loop *loop;
-	int dirfd;                  /* the keeper's directory; borrowed */
-	const char *dir;            /* its path */
-	const char *program;        /* NULL: looked for beside this program, then in libexec */
-	const char *relay;          /* NULL: beside the keeper */
-	char *const *allowed_paths; /* for the keeper to check again; NULL: none */
+	int dirfd;           /* the keeper's directory; borrowed */
+	const char *dir;     /* its path */
+	const char *program; /* NULL: looked for beside this program, then in libexec */
+	const char *relay;   /* NULL: beside the keeper */
+	int64_t open_files;  /* its soft limit of descriptors; 0: as ours */
 };
 struct keeper *keeper_new(const struct keeper_options *options);
 void keeper_free(struct keeper *keeper);
@@ -59,6 +59,9 @@ void keeper_making_free(struct keeper_making *making); /* NULL is fine */
 /* A place that does not exist is success. */
 int keeper_destroy(struct keeper *keeper, const char *place_id, int64_t deadline,
 		   struct error *err);
+/* Its processes, the relay's own too: whoever holds it has lost it. What it wrote stays. */
+int keeper_end_processes(struct keeper *keeper, const char *place_id, int64_t deadline,
+			 struct error *err);
 /* The files kept under that name; none is success. */
 int keeper_store_remove(struct keeper *keeper, const char *store, int64_t deadline,
 			struct error *err);
@@ -73,7 +76,10 @@ void relay_place_list_clear(struct relay_place_list *list);
 /* No keeper running and no place left behind is an empty list: none is started for that. */
 int keeper_list(struct keeper *keeper, int64_t deadline, struct relay_place_list *out,
 		struct error *err);
-/* Never starts one: {ok, running, pid, version, protocol, places, cgroup, program, error}. */
+/*
+ * Never starts one: {ok, running, pid, version, protocol, places, cgroup, program, error}. One of
+ * the release before goes by the directories it was started with: startedWith is the list of them.
+ */
 json_t *keeper_health(struct keeper *keeper, int64_t deadline);
 const char *keeper_program(struct keeper *keeper);
 char *keeper_relay_program(struct keeper *keeper); /* allocated */

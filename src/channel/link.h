@@ -38,7 +38,8 @@ struct link_options {
 	uint64_t features; /* the other side's, WIRE_FEATURE_* */
 	bool handed;       /* the first to come is WELCOME, which says the features */
 	void *owner;       /* borrowed */
-	void (*down)(struct link *link, void *owner); /* once, from the loop's thread; or NULL */
+	/* Once, from the loop's thread, and never for a link that link_new refused; or NULL. */
+	void (*down)(struct link *link, void *owner);
 };
 
 /*

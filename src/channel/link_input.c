@@ -338,7 +338,8 @@ static void leave_locked(struct link *l)
 	if (l->unwatched) {
 		l->unwatched = false;
 		l->wanted = EPOLLIN;
-		channel_loop_watch(l->loop, l, EPOLLIN);
+		if (!channel_loop_watch(l->loop, l, EPOLLIN))
+			link_break_locked(l);
 	}
 	link_want_locked(l);
 }

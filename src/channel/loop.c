@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "channel/link.h"
@@ -205,17 +206,19 @@ int channel_loop_add(struct channel_loop *loop, struct link *link, int64_t withi
 		     struct error *err)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.ptr = link };
+	int rc = FAULT_HERE("channel.watch", err);
 
-	/* Listed first: its end may be seen before this returns. */
+	/* Its end may be reported before it is listed; who takes it out waits for the lock. */
 	pthread_mutex_lock(&loop->lock);
-	*link_list_next(link) = loop->links;
-	loop->links = link;
+	if (rc == 0 && epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, link_fd(link), &event) < 0)
+		rc = error_errno(err, errno, "watching a connection");
+	if (rc == 0) {
+		*link_list_next(link) = loop->links;
+		loop->links = link;
+	}
 	pthread_mutex_unlock(&loop->lock);
-	if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, link_fd(link), &event) < 0) {
-		error_errno(err, errno, "watching a connection");
-		/* Only the loop's thread takes links out of the list; it looks when it is woken. */
-		link_close(link);
-		latch_set(loop->wake_fd);
+	if (rc < 0) {
+		link_unref(link);
 		return -1;
 	}
 	/* Once there was a link all are looked at often enough for most. */
@@ -236,11 +239,15 @@ void channel_loop_unwatch(struct channel_loop *loop, struct link *link)
 	epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, link_fd(link), NULL);
 }
 
-void channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t events)
+bool channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t events)
 {
 	struct epoll_event event = { .events = events, .data.ptr = link };
 
-	epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, link_fd(link), &event);
+	if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, link_fd(link), &event) == 0)
+		return true;
+	/* It is broken now; the loop finds that out when it looks at all links. */
+	latch_set(loop->wake_fd);
+	return false;
 }
 
 bool channel_loop_seat_get(struct channel_loop *loop, struct seat *seat)

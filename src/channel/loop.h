@@ -17,16 +17,17 @@ int channel_loop_new(struct channel_loop **out, struct error *err);
 void channel_loop_free(struct channel_loop *loop);
 
 /*
- * Takes over one reference of the link, given back when the link is down. It has to be ticked
- * within that time for the first time. From any thread.
+ * Takes over one reference of the link, given back when the link is down, or at once when it cannot
+ * be watched: then its end is not reported. It has to be ticked within that time for the first
+ * time. From any thread.
  */
 int channel_loop_add(struct channel_loop *loop, struct link *link, int64_t within_ms,
 		     struct error *err);
 /* What epoll shall report for the link besides its end. From any thread. */
 void channel_loop_want(struct channel_loop *loop, struct link *link, uint32_t events);
-/* Out of epoll altogether, and back into it. */
+/* Out of epoll altogether, and back into it; false: it cannot be watched and must end. */
 void channel_loop_unwatch(struct channel_loop *loop, struct link *link);
-void channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t events);
+bool channel_loop_watch(struct channel_loop *loop, struct link *link, uint32_t events);
 
 /* What a thread needs that reads a connection by itself. */
 #define SEAT_SCRATCH ((size_t)64 << 10)

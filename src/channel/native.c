@@ -3,6 +3,7 @@
  * files that may outlive their relay.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,26 +52,42 @@ int executor_workspace_upper(struct executor *executor, const char *place_id, in
 }
 
 /* The keeper writes it before the first file; what has none yet has no files either. */
-static void add_store(struct executor *executor, const char *name, char ***labels)
+static int add_store(struct executor *executor, const char *name, char ***labels, struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s/" STORE_LABEL_NAME, name);
+	_cleanup_error_ struct error why = { 0 };
 	_cleanup_buf_ struct buf label = { 0 };
 
-	if (file_read(executor->dirfd, path, &label, STORE_LABEL_MAX, NULL) == 0 && label.len > 0)
+	if (file_read(executor->dirfd, path, &label, STORE_LABEL_MAX, &why) < 0) {
+		if (why.errnum == 0 || why.errnum == ENOENT || why.errnum == ENOTDIR)
+			return 0;
+		error_move(err, &why);
+		return -1;
+	}
+	if (label.len > 0)
 		strv_push(labels, xstrdup(buf_str(&label)));
+	return 0;
 }
 
-static void add_stores(struct executor *executor, char ***labels)
+/* All of them or an error: what is not listed counts as lost. */
+static int add_stores(struct executor *executor, char ***labels, struct error *err)
 {
-	int fd = openat(executor->dirfd, STORES_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(executor->dirfd, STORES_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	struct dirent *entry;
 
-	while (dir && (entry = readdir(dir)))
+	if (!dir) {
+		if (fd < 0 && errno == ENOENT)
+			return 0;
+		error_errno(err, errno, "listing kept files");
+		close_fdp(&fd);
+		return -1;
+	}
+	while (rc == 0 && (entry = readdir(dir)))
 		if (entry->d_name[0] != '.')
-			add_store(executor, entry->d_name, labels);
-	if (dir)
-		closedir(dir);
+			rc = add_store(executor, entry->d_name, labels, err);
+	closedir(dir);
+	return rc;
 }
 
 static bool is_listed(char *const *labels, const char *label)
@@ -88,7 +105,11 @@ int executor_labels(struct executor *executor, char ***labels, struct error *err
 	*labels = NULL;
 	if (keeper_list(executor->keeper, channel_now() + ASK_WAIT_MS, &list, err) < 0)
 		return -1;
-	add_stores(executor, labels);
+	if (add_stores(executor, labels, err) < 0) {
+		strv_free(*labels);
+		*labels = NULL;
+		return -1;
+	}
 	for (size_t i = 0; i < list.count; i++)
 		if (list.items[i].label && list.items[i].label[0] &&
 		    !is_listed(*labels, list.items[i].label))

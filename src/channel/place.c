@@ -7,7 +7,7 @@
  *   stopped   the holding is over: everything of it is ended
  *
  * A place whose relay exists stays connected while it is open, because that is what keeps the
- * relay's absence clock from running out: the mender connects again whatever broke.
+ * relay's absence clock from running out: the menders connect again whatever broke.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,8 @@
 #define RETRY_MAX_MS 500
 #define MEND_FIRST_MS 50
 #define MEND_MAX_MS 10000
-#define MEND_TRY_MS 10000
+/* A relay that answers at all answers sooner; one that hangs must not keep the others waiting. */
+#define MEND_TRY_MS 1000
 #define STRIKES_MAX 3
 
 static void one_shot_drop(struct one_shot *one_shot)
@@ -84,6 +85,7 @@ static struct open_place *place_new(struct executor *executor, const struct exec
 	p->cwd = xstrdup(from->cwd);
 	p->absence_ms = from->absence_ms > 0 ? from->absence_ms : executor->absence_ms;
 	p->stopped = NOT_STOPPED;
+	p->seen_ms = channel_now();
 	p->stop_fd = -1;
 	p->label = xstrdup(from->label);
 	p->pool = from->pool;
@@ -250,6 +252,7 @@ static void link_down(struct link *link, void *owner)
 	pthread_mutex_lock(&p->lock);
 	mend = p->link == link;
 	if (mend) {
+		p->seen_ms = channel_now();
 		p->link = NULL;
 		link_unref(link);
 	}
@@ -453,6 +456,8 @@ static enum reach judge(struct open_place *p, int64_t deadline, struct error *er
 {
 	_cleanup_(relay_place_clear) struct relay_place found = { 0 };
 
+	if (FAULT_HERE("channel.judge", err) < 0)
+		return NOT_YET;
 	if (keeper_find(p->executor->keeper, p->id, deadline, &found, err) < 0) {
 		if (err->code != ERR_NOT_FOUND)
 			return NOT_YET;
@@ -471,6 +476,8 @@ static enum reach judge(struct open_place *p, int64_t deadline, struct error *er
 static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct greeting *g,
 			struct error *err)
 {
+	if (FAULT_HERE("channel.greet", err) < 0)
+		return NOT_YET;
 	if (greet_relay(fd, p->id, p->key, next_epoch(p->executor), deadline, g, err) == 0)
 		return REACHED;
 	error_wrap(err, "greeting the relay of place %s", p->id);
@@ -484,7 +491,7 @@ static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct g
 }
 
 static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool *made,
-			struct link **out, struct error *err)
+			bool *greeted, struct link **out, struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, p->id);
 	_cleanup_greeting_ struct greeting g = { 0 };
@@ -502,6 +509,8 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 		if (*out)
 			return REACHED;
 	}
+	if (FAULT_HERE("channel.connect", err) < 0)
+		return NOT_YET;
 	if (greet_connect(p->executor->dirfd, path, p->sandbox != NULL, &fd, &pid, err) < 0) {
 		if (err->code == ERR_FORBIDDEN) {
 			log_warn("place %s: %s", p->id, err->message);
@@ -515,6 +524,7 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 	r = greet(p, fd, MIN_OF(deadline, channel_now() + WIRE_HELLO_MS), &g, err);
 	if (r != REACHED)
 		return r;
+	*greeted = true;
 	options.features = g.features;
 	options.ping_ms = ping_period(g.absence_ms);
 	return new_link(p, steal_fd(&fd), &options, &g.early, out, err) < 0 ? NOT_YET : REACHED;
@@ -550,13 +560,13 @@ static int settled_locked(struct open_place *p, int64_t deadline, struct link **
 static enum reach try_locked(struct open_place *p, bool make, int64_t deadline, struct error *err)
 {
 	struct link *link = NULL;
-	bool made = p->made;
+	bool made = p->made, greeted = false;
 	enum reach r;
 
 	p->connecting = true;
 	pthread_mutex_unlock(&p->lock);
 	error_clear(err);
-	r = reach(p, make && !made, deadline, &made, &link, err);
+	r = reach(p, make && !made, deadline, &made, &greeted, &link, err);
 	pthread_mutex_lock(&p->lock);
 	p->connecting = false;
 	/* Down already: nobody was told, because it was not the place's link yet. */
@@ -567,10 +577,13 @@ static enum reach try_locked(struct open_place *p, bool make, int64_t deadline, 
 		error_set(err, ERR_TIMEOUT, "the place's relay hung up");
 	} else if (r == REACHED) {
 		made = true;
+		p->seen_ms = channel_now();
 		if (p->link)
 			link_unref(p->link);
 		p->link = link;
 		place_repeat_pause_locked(p);
+		/* One that was handed over is a new relay's, which holds nothing. */
+		p->unlisted |= greeted;
 	}
 	p->made = made;
 	/* What was never seen alive for this holding may be an earlier one's remains. */
@@ -585,6 +598,7 @@ int place_link(struct open_place *p, bool make, int64_t deadline, struct link **
 {
 	_cleanup_error_ struct error why = { 0 };
 	int64_t delay = RETRY_FIRST_MS;
+	bool unlisted;
 	int rc;
 
 	*out = NULL;
@@ -611,7 +625,10 @@ int place_link(struct open_place *p, bool make, int64_t deadline, struct link **
 		channel_cond_wait(&p->changed, &p->lock, MIN_OF(channel_now() + delay, deadline));
 		delay = MIN_OF(delay * 2, RETRY_MAX_MS);
 	}
+	unlisted = p->unlisted;
 	pthread_mutex_unlock(&p->lock);
+	if (rc > 0 && unlisted)
+		place_note_reached(p);
 	return rc < 0 ? -1 : 0;
 }
 
@@ -665,7 +682,7 @@ int place_begin(struct open_place *p, int64_t deadline, struct error *err)
 }
 
 /*
- * Made, and if it has no link yet with the mender on its way to it: greeting the relay can go on
+ * Made, and if it has no link yet with a mender on its way to it: greeting the relay can go on
  * while the caller writes down that there is a place, and who has something to say to it waits for
  * the link.
  */
@@ -717,26 +734,39 @@ void place_settle(struct open_place *p, int64_t deadline)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* The mender */
+/* The menders */
 
+/* The one that waits longest; NULL: none is due before *wait_until. */
 static struct open_place *next_to_mend_locked(struct executor *executor, int64_t *wait_until)
 {
-	int64_t now = channel_now();
+	struct open_place *first = NULL;
 
-	*wait_until = -1;
-	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++) {
-		for (struct open_place *p = executor->places[i]; p; p = p->next) {
-			if (!p->to_mend)
-				continue;
-			if (p->mend_at <= now) {
-				p->to_mend = false;
-				return place_ref(p);
-			}
-			if (*wait_until < 0 || p->mend_at < *wait_until)
-				*wait_until = p->mend_at;
-		}
-	}
-	return NULL;
+	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++)
+		for (struct open_place *p = executor->places[i]; p; p = p->next)
+			if (p->to_mend && (!first || p->mend_at < first->mend_at))
+				first = p;
+	*wait_until = first ? first->mend_at : -1;
+	if (!first || first->mend_at > channel_now())
+		return NULL;
+	first->to_mend = false;
+	return place_ref(first);
+}
+
+static void mend(struct open_place *p)
+{
+	struct executor *executor = p->executor;
+	_cleanup_link_ struct link *link = NULL;
+	_cleanup_error_ struct error err = { 0 };
+
+	if (place_link(p, false, channel_now() + MEND_TRY_MS, &link, &err) == 0)
+		return;
+	if (err.code == ERR_LEASE_LOST)
+		log_warn("place %s: %s", p->id, err.message);
+	if (err.code == ERR_LEASE_LOST || err.code == ERR_UNAVAILABLE)
+		return;
+	pthread_mutex_lock(&executor->lock);
+	mend_locked(p, MIN_OF(MAX_OF(p->mend_delay, MEND_FIRST_MS) * 2, MEND_MAX_MS));
+	pthread_mutex_unlock(&executor->lock);
 }
 
 void *mender_main(void *arg)
@@ -744,30 +774,16 @@ void *mender_main(void *arg)
 	struct executor *executor = arg;
 
 	pthread_mutex_lock(&executor->lock);
-	while (!executor->mender_stop) {
+	while (!executor->menders_stop) {
 		int64_t wait_until;
 		struct open_place *p = next_to_mend_locked(executor, &wait_until);
-		struct link *link = NULL;
-		struct error err = { 0 };
 
 		if (!p) {
 			channel_cond_wait(&executor->mend, &executor->lock, wait_until);
 			continue;
 		}
 		pthread_mutex_unlock(&executor->lock);
-
-		int rc = place_link(p, false, channel_now() + MEND_TRY_MS, &link, &err);
-
-		pthread_mutex_lock(&executor->lock);
-		if (rc == 0)
-			link_unref(link);
-		else if (err.code != ERR_LEASE_LOST && err.code != ERR_UNAVAILABLE)
-			mend_locked(p,
-				    MIN_OF(MAX_OF(p->mend_delay, MEND_FIRST_MS) * 2, MEND_MAX_MS));
-		else if (err.code == ERR_LEASE_LOST)
-			log_warn("place %s: %s", p->id, err.message);
-		error_clear(&err);
-		pthread_mutex_unlock(&executor->lock);
+		mend(p);
 		place_unref(p);
 		pthread_mutex_lock(&executor->lock);
 	}

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -46,15 +47,30 @@ static int take_at(struct salvage *s, uint32_t channel, uint64_t offset, const v
 	return 0;
 }
 
-static int open_regular(int dirfd, const char *name)
+/* -1: it is not there, or no regular file. -2: it may be there, but cannot be opened now. */
+static int open_here(int dirfd, const char *name, int flags, struct error *err)
 {
-	_cleanup_close_ int fd =
-		openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int fd = FAULT_HERE("channel.salvage", err);
+
+	if (fd == 0)
+		fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | flags);
+	else
+		return -2;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+		error_errno(err, errno, "reading what a relay left");
+		return -2;
+	}
+	return fd;
+}
+
+static int open_regular(int dirfd, const char *name, struct error *err)
+{
+	int fd = open_here(dirfd, name, O_NONBLOCK, err);
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return -1;
-	return steal_fd(&fd);
+	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+		close_fdp(&fd);
+	return fd;
 }
 
 static int take_segment(struct salvage *s, int fd, uint64_t size, const uint8_t *segment,
@@ -86,8 +102,10 @@ static int take_segment(struct salvage *s, int fd, uint64_t size, const uint8_t 
 static int take_ring(struct salvage *s, const struct wire_exec_ring *ring, struct error *err)
 {
 	_cleanup_free_ char *name = xasprintf(RELAY_RING_PREFIX "%s", s->exec->id);
-	_cleanup_close_ int fd = open_regular(s->spool_fd, name);
+	_cleanup_close_ int fd = open_regular(s->spool_fd, name, err);
 
+	if (fd == -2)
+		return -1;
 	if (fd < 0 || ring->size < PLACE_RING_MIN || ring->size > PLACE_RING_MAX ||
 	    ring->segments.len % RELAY_SEGMENT_SIZE != 0 ||
 	    s->state.end_offset - s->state.kept_offset > ring->size)
@@ -120,7 +138,7 @@ static int take_state(struct salvage *s, const struct wire_exec_state *state)
 	return 0;
 }
 
-/* 0: go on; 1: this and what follows is no journal; -1: the server is going. */
+/* 0: go on; 1: this and what follows is no journal; -1: as exec_salvage. */
 static int take_record(struct salvage *s, const struct frame *frame, struct error *err)
 {
 	_cleanup_wire_message_ struct wire_message m = { 0 };
@@ -189,16 +207,15 @@ static void fill_result(struct exec *exec, const struct wire_exec_state *state)
 int exec_salvage(struct exec *exec, struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SPOOL_NAME, exec->place->id);
-	_cleanup_close_ int spool_fd = openat(exec->executor->dirfd, path,
-					      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int spool_fd = open_here(exec->executor->dirfd, path, O_DIRECTORY, err);
 	_cleanup_close_ int fd = -1;
 	struct salvage s = { .exec = exec, .spool_fd = spool_fd };
 
 	if (spool_fd < 0)
-		return 0;
-	fd = open_regular(spool_fd, RELAY_JOURNAL_FILE);
+		return spool_fd == -2 ? -1 : 0;
+	fd = open_regular(spool_fd, RELAY_JOURNAL_FILE, err);
 	if (fd < 0)
-		return 0;
+		return fd == -2 ? -1 : 0;
 	if (read_journal(&s, fd, err) < 0)
 		return -1;
 	if (!s.found)

@@ -44,6 +44,15 @@ bool exec_wire_id(const char *text, uint8_t out[WIRE_ID_SIZE])
 	return hex_decode(out, hex, WIRE_ID_SIZE);
 }
 
+void exec_text_id(const uint8_t id[WIRE_ID_SIZE], char out[ID_SIZE])
+{
+	char hex[2 * WIRE_ID_SIZE + 1];
+
+	hex_encode(hex, id, WIRE_ID_SIZE);
+	snprintf(out, ID_SIZE, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
+		 hex + 20);
+}
+
 void signal_name(int number, char out[16])
 {
 	const char *name = number > 0 ? sigabbrev_np(number) : NULL;

@@ -1,5 +1,6 @@
 #include "cli/api.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,6 +56,38 @@ static int take_token(struct api *api, const struct cli *cli, struct error *err)
 	return 0;
 }
 
+static bool is_loopback(const char *host)
+{
+	struct in_addr v4;
+
+	if (streq(host, "localhost") || streq(host, "[::1]"))
+		return true;
+	return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+/* On the way to another machine anybody reads what is not encrypted. */
+static int guard_token(const struct api *api, const struct cli *cli, struct error *err)
+{
+	CURLU *url;
+	char *host = NULL;
+	bool near;
+
+	if (!api->token || !cli->url || cli->insecure_http || !str_starts(api->base, "http://"))
+		return 0;
+	/* libcurl's own reading of it: it is libcurl that will connect. */
+	url = curl_url();
+	near = url && curl_url_set(url, CURLUPART_URL, api->base, 0) == CURLUE_OK &&
+	       curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK && is_loopback(host);
+	curl_free(host);
+	curl_url_cleanup(url);
+	if (near)
+		return 0;
+	return error_set(err, ERR_BAD_REQUEST,
+			 "the token is not sent to %.200s: over plain http everybody on the way "
+			 "reads it. Use https://, or --insecure-http if the network is yours",
+			 api->base);
+}
+
 /* A socket's path may be longer than an address holds: /proc/self/fd/N/name is always short. */
 static int socket_path(struct api *api, const char *data_path, bool may_start, struct error *err)
 {
@@ -107,7 +140,7 @@ static int open_api(struct cli *cli, bool may_start, struct api **out, struct er
 		if (socket_path(api, cli->data_path, may_start, err) < 0)
 			return -1;
 	}
-	if (take_token(api, cli, err) < 0)
+	if (take_token(api, cli, err) < 0 || guard_token(api, cli, err) < 0)
 		return -1;
 	api->ca_file = cli->ca_file;
 	api->curl = curl_easy_init();

@@ -15,6 +15,8 @@ const struct flag GLOBAL_FLAGS[] = {
 	{ "token-file", 0, "FILE", "file with the token to use (or BERTH_TOKEN: the token)",
 	  false },
 	{ "ca-file", 0, "FILE", "certificates to trust for https (or BERTH_CA_FILE)", false },
+	{ "insecure-http", 0, NULL, "send the token over http:// to another machine all the same",
+	  false },
 	{ "json", 0, NULL, "machine-readable output", false },
 	{ "quiet", 'q', NULL, "no progress and no timeline on stderr", false },
 	{ "help", 'h', NULL, "what this verb takes", false },
@@ -51,6 +53,15 @@ static int note_flag(struct args *args, const struct flag *flag, const char *val
 	return 0;
 }
 
+static int unknown_flag(const struct verb *verb, const char *word, struct error *err)
+{
+	const struct flag *former = find_flag(verb->former, word + 2, strcspn(word + 2, "="), 0);
+
+	if (former)
+		return error_set(err, ERR_BAD_REQUEST, "--%s %s", former->name, former->summary);
+	return error_set(err, ERR_BAD_REQUEST, "unknown flag %s", word);
+}
+
 static int take_long(struct args *args, char **argv, int left, struct error *err)
 {
 	const char *name = argv[0] + 2, *equals = strchr(name, '='), *value = NULL;
@@ -59,7 +70,7 @@ static int take_long(struct args *args, char **argv, int left, struct error *err
 	int used = 1;
 
 	if (!flag)
-		return error_set(err, ERR_BAD_REQUEST, "unknown flag %s", argv[0]);
+		return unknown_flag(args->verb, argv[0], err);
 	/* A switch that a file or a variable has set can be set back. */
 	if (!flag->value && equals && !streq(equals, "=true") && !streq(equals, "=false"))
 		return error_set(err, ERR_BAD_REQUEST, "--%s takes no value", flag->name);

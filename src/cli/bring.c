@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "base/text.h"
 #include "cli/progress.h"
 
 #define CONFLICTS_SHOWN 5
+#define HIDDEN_SHOWN 20
 
 /* ---- before ---- */
 
@@ -71,19 +73,33 @@ static bool goes_along(const struct cli *cli, const json_t *environment)
 	       !json_is_false(json_object_get(config, "relay"));
 }
 
+static const char *const NEED_WORKSPACE[] = { "no-collect", "collect", "show" };
+
 static int check_flags(const struct args *args, struct error *err)
 {
-	static const char *const NEED[] = { "no-collect" };
 	bool none = args_has(args, "no-workspace") || str_equal(args_value(args, "mode"), "none");
 
+	if (args_has(args, "collect") && args_has(args, "no-collect"))
+		return error_set(err, ERR_BAD_REQUEST, "--collect or --no-collect, not both");
 	if (!none)
 		return 0;
 	if (args_has(args, "workspace"))
 		return error_set(err, ERR_BAD_REQUEST, "--workspace or --no-workspace, not both");
-	for (size_t i = 0; i < ARRAY_SIZE(NEED); i++)
-		if (args_has(args, NEED[i]))
+	for (size_t i = 0; i < ARRAY_SIZE(NEED_WORKSPACE); i++)
+		if (args_has(args, NEED_WORKSPACE[i]))
 			return error_set(err, ERR_BAD_REQUEST,
-					 "--%s says nothing without a workspace", NEED[i]);
+					 "--%s says nothing without a workspace",
+					 NEED_WORKSPACE[i]);
+	return 0;
+}
+
+static int need_workspace(const struct args *args, struct error *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(NEED_WORKSPACE); i++)
+		if (args_has(args, NEED_WORKSPACE[i]))
+			return error_set(err, ERR_BAD_REQUEST,
+					 "--%s needs a workspace: name one by --workspace",
+					 NEED_WORKSPACE[i]);
 	return 0;
 }
 
@@ -101,11 +117,7 @@ static int find_directory(const struct cli *cli, const struct args *args, const 
 	if (args_has(args, "no-workspace") || str_equal(args_value(args, "mode"), "none"))
 		return 0;
 	if (!asked && !goes_along(cli, environment))
-		return args_has(args, "no-collect")
-			       ? error_set(
-					 err, ERR_BAD_REQUEST,
-					 "--no-collect needs a workspace: name one by --workspace")
-			       : 0;
+		return need_workspace(args, err);
 	if (named && cli->url) {
 		*path = xstrdup(named); /* the server's own; it says what is wrong with it */
 		return 0;
@@ -149,6 +161,49 @@ static int put_directory(const struct args *args, const char *workspace, json_t 
 	return 0;
 }
 
+/*
+ * A path from here, in a workspace that may be elsewhere. The file itself may be a link: what is
+ * shown is its name.
+ */
+static char *shown_path(const struct cli *cli, const char *workspace, const char *given,
+			struct error *err)
+{
+	_cleanup_free_ char *copy = xstrdup(given), *dir = NULL, *full = NULL;
+	size_t root = streq(workspace, "/") ? 0 : strlen(workspace);
+	char *slash;
+
+	while (strlen(copy) > 1 && str_ends(copy, "/"))
+		copy[strlen(copy) - 1] = '\0';
+	if (cli->url)
+		return steal(copy); /* the server's own tree */
+	slash = strrchr(copy, '/');
+	if (slash)
+		*slash = '\0';
+	dir = realpath(!slash ? "." : copy[0] ? copy : "/", NULL);
+	full = dir ? path_join(dir, slash ? slash + 1 : copy) : NULL;
+	if (full && is_beneath(workspace, full) && full[root] == '/' && full[root + 1])
+		return xstrdup(full + root + 1);
+	error_set(err, ERR_BAD_REQUEST, "--show %s is not in the workspace %s", given, workspace);
+	return NULL;
+}
+
+static int put_shown(const struct cli *cli, const struct args *args, const char *path,
+		     json_t *workspace, struct error *err)
+{
+	json_t *shown = json_array();
+	const char *given;
+
+	json_put_new(workspace, "show", shown);
+	for (size_t i = 0; (given = args_nth(args, "show", i)); i++) {
+		_cleanup_free_ char *one = shown_path(cli, path, given, err);
+
+		if (!one)
+			return -1;
+		json_array_append_new(shown, json_string(one));
+	}
+	return 0;
+}
+
 int bring_workspace(struct cli *cli, const struct args *args, const json_t *environment,
 		    json_t *body, struct error *err)
 {
@@ -173,10 +228,13 @@ int bring_workspace(struct cli *cli, const struct args *args, const json_t *envi
 	json_put_str(workspace, "path", path);
 	if (args_has(args, "mode"))
 		json_put_str(workspace, "mode", args_value(args, "mode"));
-	if (args_has(args, "no-collect"))
-		json_put_str(workspace, "collect", "manual");
+	if (args_has(args, "no-collect") || args_has(args, "collect"))
+		json_put_str(workspace, "collect",
+			     args_has(args, "collect") ? args_value(args, "collect") : "manual");
 	json_put_bool(workspace, "allowLarge", allow);
 	json_put_new(body, "workspace", workspace);
+	if (args_has(args, "show") && put_shown(cli, args, path, workspace, err) < 0)
+		return -1;
 	return cli->url ? 0 : put_directory(args, path, body, err);
 }
 
@@ -188,6 +246,28 @@ static void print_size(FILE *to, int64_t bytes)
 
 	format_bytes(bytes, text, sizeof(text));
 	fputs(text, to);
+}
+
+static void print_hidden(const json_t *plan)
+{
+	int64_t count = json_int(plan, "hiddenCount", 0);
+	const json_t *one;
+	size_t i;
+
+	if (count == 0)
+		return;
+	printf("hidden from the command (--show PATH shows one):\n");
+	json_array_foreach (json_object_get(plan, "hidden"), i, one) {
+		if (i == HIDDEN_SHOWN)
+			break;
+		fputs("  ", stdout);
+		print_cell(stdout, json_str(one, "path"));
+		fputs("  by ", stdout);
+		print_cell(stdout, json_str(one, "reason"));
+		putchar('\n');
+	}
+	if (count > HIDDEN_SHOWN)
+		printf("  and %lld more: --json lists them\n", (long long)count - HIDDEN_SHOWN);
 }
 
 int bring_plan(struct cli *cli, struct api *api, const char *company_id, const json_t *body)
@@ -223,6 +303,7 @@ int bring_plan(struct cli *cli, struct api *api, const char *company_id, const j
 	puts(str_equal(json_str(workspace, "collect"), "manual")
 		     ? "\nwould keep what the command changes until `berth collect`"
 		     : "\nwould merge what the command changes into the same directory");
+	print_hidden(plan);
 	return 0;
 }
 
@@ -247,6 +328,7 @@ char *bring_counts(const json_t *counts)
 	add_count(&text, counts, "deleted", "deleted", "deleted");
 	add_count(&text, counts, "conflicts", "conflict", "conflicts");
 	add_count(&text, counts, "keptHost", "deletion not done", "deletions not done");
+	add_count(&text, counts, "held", "held back", "held back");
 	add_count(&text, counts, "refused", "refused", "refused");
 	add_count(&text, counts, "pending", "change", "changes");
 	/* Those that came with files go without saying. */
@@ -281,11 +363,35 @@ static void print_trouble(struct api *api, const char *run_id)
 		if (beside) {
 			fputs(" kept beside as ", stderr);
 			print_cell(stderr, beside);
-		} else if (reason) {
+		}
+		if (reason && (!beside || str_equal(json_str(change, "fate"), "held"))) {
 			fputs(": ", stderr);
 			print_cell(stderr, reason);
 		}
 		fputc('\n', stderr);
+	}
+}
+
+/* What came home and runs without being told to, by name. */
+static void print_running(const json_t *workspace)
+{
+	const json_t *one;
+	size_t i, shown = 0;
+
+	json_array_foreach (json_object_get(workspace, "runsByItself"), i, one) {
+		const char *fate = json_str(one, "fate");
+
+		if (!str_equal(fate, "applied") && !str_equal(fate, "pending"))
+			continue;
+		if (shown++ == CONFLICTS_SHOWN) {
+			fputs("berth:   and more\n", stderr);
+			return;
+		}
+		if (shown == 1)
+			fputs("berth: these run by themselves, read them first:\n", stderr);
+		fputs("berth:   ", stderr);
+		print_cell(stderr, json_str(one, "path"));
+		fprintf(stderr, ": run by %s\n", json_str(one, "runBy"));
 	}
 }
 
@@ -337,18 +443,34 @@ static void print_files(const struct cli *cli, struct api *api, const char *id,
 	const json_t *counts = json_object_at(workspace, "counts");
 	_cleanup_free_ char *text = bring_counts(counts);
 	bool trouble = json_int(counts, "conflicts", 0) + json_int(counts, "keptHost", 0) +
-			       json_int(counts, "refused", 0) >
+			       json_int(counts, "held", 0) + json_int(counts, "refused", 0) >
 		       0;
 
 	if (!text[0] || (cli->quiet && !trouble))
 		return;
 	if (str_equal(json_str(workspace, "phase"), "fetched")) {
 		fprintf(stderr, "berth: %s kept: `berth collect %s` brings them home\n", text, id);
-		return;
+	} else {
+		fprintf(stderr, "berth: %s%s\n", text, trouble ? ":" : "");
+		if (trouble)
+			print_trouble(api, id);
 	}
-	fprintf(stderr, "berth: %s%s\n", text, trouble ? ":" : "");
-	if (trouble)
-		print_trouble(api, id);
+	if (!cli->quiet)
+		print_running(workspace);
+}
+
+/* Hidden by a name that no rule mentions: somebody may look for the reason of a failure here. */
+static void print_unseen(const struct cli *cli, const json_t *workspace)
+{
+	long long count =
+		(long long)json_int(json_object_at(workspace, "staged"), "hiddenByName", 0);
+
+	if (count > 0 && !cli->quiet)
+		fprintf(stderr,
+			"berth: %lld path%s hidden from the command by %s: `berth run --dry-run` "
+			"lists %s\n",
+			count, count == 1 ? " was" : "s were",
+			count == 1 ? "its name" : "their names", count == 1 ? "it" : "them");
 }
 
 void bring_summary(struct cli *cli, struct api *api, const json_t *run)
@@ -365,6 +487,7 @@ void bring_summary(struct cli *cli, struct api *api, const json_t *run)
 		fprintf(stderr, "; `berth collect %s` tries again\n", id);
 		return;
 	}
+	print_unseen(cli, workspace);
 	print_files(cli, api, id, workspace);
 	if (json_object_at(workspace, "git"))
 		print_git(cli, json_object_at(workspace, "git"));

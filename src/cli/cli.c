@@ -87,14 +87,29 @@ static void cli_init(struct cli *cli, const struct args *args)
 	cli->company = flag_or_env(args, "company", "BERTH_COMPANY");
 	cli->token_file = flag_or_env(args, "token-file", "BERTH_TOKEN_FILE");
 	cli->ca_file = flag_or_env(args, "ca-file", "BERTH_CA_FILE");
+	cli->insecure_http = args_has(args, "insecure-http") &&
+			     !str_equal(args_value(args, "insecure-http"), "false");
 	cli->json = args_has(args, "json");
 	cli->quiet = args_has(args, "quiet");
 	cli->program = xstrdup("/proc/self/exe");
 }
 
+bool flag_is_own(const struct verb *verb, const struct flag *flag)
+{
+	const struct flag *own = verb ? verb->flags : NULL;
+
+	for (; own && own->name; own++)
+		if (own != flag && streq(own->name, flag->name))
+			return true;
+	return false;
+}
+
 static void print_flags(FILE *to, const struct verb *verb, const struct flag *flags)
 {
 	for (; flags && flags->name; flags++) {
+		if (flag_is_own(verb, flags))
+			continue;
+
 		const char *usual = verb->usual ? verb->usual(flags->name) : NULL;
 		_cleanup_free_ char *left = xasprintf(
 			"%s%c%s--%s%s%s", flags->letter ? "-" : "   ",

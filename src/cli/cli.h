@@ -51,6 +51,7 @@ struct cli {
 	const char *url; /* NULL: the socket in the data directory */
 	const char *company;
 	const char *token_file, *ca_file; /* NULL: BERTH_TOKEN or none; the system's */
+	bool insecure_http;               /* a token may go over plain http to another machine */
 	bool json, quiet;
 	char *program; /* how to start this program again */
 };
@@ -61,6 +62,7 @@ struct verb {
 	const char *summary;
 	const char *help;          /* more lines, or NULL */
 	const struct flag *flags;  /* besides those every verb takes; NULL: none */
+	const struct flag *former; /* flags there are no more; the summary says why. NULL: none */
 	size_t min_args, max_args; /* positionals */
 	bool takes_command;        /* wants `-- CMD...` (or the command as further positionals) */
 	/* Flags that stand for the command; NULL: none does. */
@@ -71,6 +73,8 @@ struct verb {
 };
 extern const struct verb *const VERBS[]; /* NULL-terminated, in the order of the help */
 extern const struct flag GLOBAL_FLAGS[];
+/* Whether the verb has a flag of its own under the name of this one of GLOBAL_FLAGS. */
+bool flag_is_own(const struct verb *verb, const struct flag *flag);
 
 int cli_main(int argc, char **argv);
 /* Prints "berth: message" (and the code with --json) and returns the exit code. */

@@ -120,7 +120,8 @@ static void check_database(struct exam *e)
 	if (!database)
 		return;
 	if (json_bool(database, "ok", false))
-		found(e, "database", GOOD, NULL, "%s", json_str(database, "engine"));
+		found(e, "database", GOOD, NULL, "%s (%s)", json_str(database, "engine"),
+		      json_str(database, "library"));
 	else
 		found(e, "database", BAD,
 		      "see the server's log; a copy is in backups/ of the data directory",
@@ -173,6 +174,41 @@ static void check_part(struct exam *e, const json_t *health, const char *name, c
 		found(e, name, BAD, fix, "%s: %s", program, json_str(part, "error"));
 }
 
+/* What callers with a token may have of this host, and whether the keeper goes by it. */
+static void check_allowed(struct exam *e, const json_t *health)
+{
+	json_t *allow = json_object_at(health, "allow"), *keeper = json_object_at(health, "keeper");
+	json_t *former = json_array_at(keeper, "startedWith"), *value;
+	_cleanup_buf_ struct buf given = { 0 };
+	const char *name;
+
+	json_object_foreach (allow, name, value) {
+		_cleanup_free_ char *text = json_text(value);
+
+		if (json_is_true(value) || json_array_size(value) > 0)
+			buf_printf(&given, "%s%s%s%s", given.len ? ", " : "", name,
+				   json_is_true(value) ? "" : " ", json_is_true(value) ? "" : text);
+	}
+	if (former) {
+		_cleanup_free_ char *text = json_text(former);
+
+		found(e, "allowed to tokens", WORTH_KNOWING,
+		      "release its leases (`berth top` lists them): it ends with its last place, "
+		      "and "
+		      "the "
+		      "next one takes each request as the server sends it",
+		      "the server has: %s; the keeper with pid %lld is of an earlier release and "
+		      "refuses roots and mounts that are not below %s",
+		      given.len ? buf_str(&given) : "nothing",
+		      (long long)json_int(keeper, "pid", 0), text);
+		return;
+	}
+	if (allow)
+		found(e, "allowed to tokens", GOOD, NULL,
+		      "%s; the keeper goes by what the server has",
+		      given.len ? buf_str(&given) : "nothing of this host");
+}
+
 static void check_keeping(struct exam *e)
 {
 	_cleanup_json_ json_t *health = NULL;
@@ -183,6 +219,7 @@ static void check_keeping(struct exam *e)
 	check_part(e, health, "keeper",
 		   "install berth-keeper beside berth, or in ../libexec/berth");
 	check_part(e, health, "relay", "install berth-relay beside berth-keeper");
+	check_allowed(e, health);
 }
 
 static void check_descriptors(struct exam *e)

@@ -61,6 +61,33 @@ static int build_environment(const struct args *args, json_t *body, struct error
 	return 0;
 }
 
+/*
+ * Before anything is kept: an environment whose places cannot be made would fail with its first
+ * run. 0 when it works or was not to be tried.
+ */
+static int try_out(struct api *api, const char *company_id, const struct args *args,
+		   const json_t *body, struct error *err)
+{
+	_cleanup_json_ json_t *draft = NULL, *probe = NULL;
+
+	if (args_has(args, "no-probe"))
+		return 0;
+	draft = json_object();
+	json_put_ref(draft, "name", json_object_get(body, "name"));
+	json_put_ref(draft, "driver", json_object_get(body, "driver"));
+	json_put_ref(draft, "config", json_object_get(body, "config"));
+	if (api_callf(api, "POST", draft, &probe, err,
+		      "/api/companies/%s/environments/probe-config", company_id) < 0)
+		return error_wrap(err, "nothing was added (--no-probe adds it all the same)");
+	if (json_bool(probe, "ok", false))
+		return 0;
+	return error_set(err, ERR_PROBE,
+			 "nothing was added, because its places do not work (--no-probe adds it "
+			 "all the same): %.300s",
+			 json_str(probe, "summary") ? json_str(probe, "summary")
+						    : "no reason given");
+}
+
 static int env_add(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -69,7 +96,8 @@ static int env_add(struct cli *cli, const struct args *args)
 	char company_id[ID_SIZE];
 
 	if (build_environment(args, body, &err) < 0 ||
-	    record_begin(cli, &api, company_id, &err) < 0)
+	    record_begin(cli, &api, company_id, &err) < 0 ||
+	    try_out(api, company_id, args, body, &err) < 0)
 		return cli_fail(cli, &err, 1);
 	return record_add(cli, api, company_id, &ENVIRONMENT_KIND, body);
 }
@@ -134,6 +162,7 @@ static const struct flag ADD_FLAGS[] = {
 	{ "max-leases", 0, "N", "at most this many holders at once", false },
 	{ "config", 0, "JSON|@FILE", "the whole config; the flags above add to it", false },
 	{ "description", 0, "TEXT", "for people", false },
+	{ "no-probe", 0, NULL, "do not try whether its places can be made", false },
 	{ 0 },
 };
 

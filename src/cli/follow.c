@@ -124,6 +124,11 @@ static void take_line(struct lines *l, const char *line, size_t len)
 		return;
 	}
 	progress_clear(&l->progress);
+	if (json_int(event, "lost", 0) > 0)
+		fprintf(stderr,
+			"berth: %lld bytes of output are lost: the machine went down before they "
+			"were on the disk\n",
+			(long long)json_int(event, "lost", 0));
 	if (l->f->events) {
 		l->reader_gone = fd_write_all(STDOUT_FILENO, line, len, NULL) < 0 ||
 				 fd_write_all(STDOUT_FILENO, "\n", 1, NULL) < 0;
@@ -255,26 +260,11 @@ static int follow_once(struct lines *l, int wake_fd, struct error *err)
 	return l->ended || l->reader_gone || l->left_behind || !l->f->follow ? 0 : 1;
 }
 
-/* Timings are written just after the end of a run that had a place, unless its server died. */
-static bool lacks_timings(const json_t *run)
-{
-	return json_object_size(json_object_at(run, "timings")) == 0 && json_str(run, "leaseId") &&
-	       !str_equal(json_str(run, "errorCode"), error_code_name(ERR_PROCESS_LOST));
-}
-
 static int fetch_end(struct api *api, const char *run_id, json_t **run, struct error *err)
 {
-	int moment = 1;
-
-	for (int tries = 0;; tries++) {
-		json_decref(*run);
-		*run = NULL;
-		if (api_callf(api, "GET", NULL, run, err, "/api/runs/%s", run_id) < 0)
-			return -1;
-		if (!lacks_timings(*run) || tries == 50)
-			return 0;
-		wait_a_moment(-1, &moment);
-	}
+	json_decref(*run);
+	*run = NULL;
+	return api_callf(api, "GET", NULL, run, err, "/api/runs/%s", run_id);
 }
 
 int await_end(struct cli *cli, struct api *api, const char *run_id, json_t **run, struct error *err)
@@ -429,8 +419,6 @@ void print_timeline(const json_t *run)
 	const json_t *t = json_object_at(run, "timings");
 	char took[32];
 
-	if (!t || json_object_size(t) == 0)
-		return;
 	fputs("berth: ", stderr);
 	for (size_t i = 0; i < ARRAY_SIZE(STEPS); i++) {
 		if (!json_object_get(t, STEPS[i][0]))
@@ -439,4 +427,37 @@ void print_timeline(const json_t *run)
 		fprintf(stderr, "%s %s · ", STEPS[i][1], took);
 	}
 	fprintf(stderr, "run %s %s\n", json_str(run, "id"), json_str(run, "status"));
+}
+
+#define RETAINED_TRIES 100
+
+/* The place takes commands again when the run's own holding has ended, which is a moment later. */
+static void await_retained(struct api *api, const char *lease_id)
+{
+	int moment = 1;
+
+	for (int tries = 0; tries < RETAINED_TRIES; tries++) {
+		_cleanup_json_ json_t *lease = NULL;
+
+		if (api_callf(api, "GET", NULL, &lease, NULL, "/api/environment-leases/%s",
+			      lease_id) < 0 ||
+		    str_equal(json_str(lease, "status"), "retained"))
+			return;
+		wait_a_moment(-1, &moment);
+	}
+}
+
+void print_retained(struct cli *cli, struct api *api, const json_t *run)
+{
+	const json_t *kept = json_object_at(json_object_at(run, "result"), "retained");
+	const char *lease = json_str(kept, "leaseId");
+
+	if (!lease)
+		return;
+	await_retained(api, lease);
+	if (!cli->quiet)
+		fprintf(stderr,
+			"berth: its place is kept until %s: `berth exec %s -- ls` looks into it, "
+			"`berth lease destroy %s` ends it\n",
+			json_str(kept, "until"), lease, lease);
 }

@@ -31,7 +31,10 @@ int follow_finish(struct follow *follow);
 
 /* 0..255 as a shell would say it; 124 timed out, 125 Berth's failure, 128+n signal. */
 int exit_code_of(const json_t *run);
-/* "acquired 3 ms · staged 9 ms · ran 1.2 s · collected 5 ms · released 2 ms" on stderr. */
+/* Of a failed run whose place is kept: how to look into it, and until when, on stderr. */
+void print_retained(struct cli *cli, struct api *api, const json_t *run);
+/* "acquired 3 ms · staged 9 ms · ran 1.2 s · collected 5 ms · run ID succeeded" on stderr; how long
+ * releasing took stands there only where that is known already. */
 void print_timeline(const json_t *run);
 
 /* One NDJSON output event to our own stdout or stderr. False when nobody reads it any more. */

@@ -27,6 +27,7 @@ static const char *const FIELDS[] = { "id=id",
 				      "released=releasedAt",
 				      "failure=failureReason",
 				      "cleanup=cleanupStatus",
+				      "cleanup error=cleanupError",
 				      "metadata=metadata",
 				      NULL };
 
@@ -187,6 +188,23 @@ static int lease_release_verb(struct cli *cli, const struct args *args)
 	return 0;
 }
 
+static int lease_destroy_verb(struct cli *cli, const struct args *args)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *body = json_object(), *lease = NULL;
+	_cleanup_api_ struct api *api = NULL;
+
+	if (put_generation(args, body, &err) < 0 || api_connect(cli, false, &api, &err) < 0 ||
+	    api_callf(api, "POST", body, &lease, &err, "/api/environment-leases/%s/destroy",
+		      args->positional[0]) < 0)
+		return cli_fail(cli, &err, 1);
+	if (cli->json)
+		print_json(lease);
+	else
+		puts("destroyed");
+	return 0;
+}
+
 static int set_paused(struct cli *cli, const struct args *args, const char *verb)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -292,3 +310,12 @@ const struct verb VERB_LEASE_RELEASE = { .name = "lease release",
 					 .max_args = 1,
 					 .summary = "give the place back",
 					 .run = lease_release_verb };
+const struct verb VERB_LEASE_DESTROY = {
+	.name = "lease destroy",
+	.arguments = "LEASE",
+	.flags = PAUSE_FLAGS,
+	.min_args = 1,
+	.max_args = 1,
+	.summary = "end the lease and delete its place, also one that is retained or free",
+	.run = lease_destroy_verb
+};

@@ -25,6 +25,9 @@ static void put_text(struct buf *out, const char *text)
 static void put_flags(struct buf *out, const struct verb *verb, const struct flag *flags)
 {
 	for (; flags && flags->name; flags++) {
+		if (flag_is_own(verb, flags))
+			continue;
+
 		const char *usual = verb && verb->usual ? verb->usual(flags->name) : NULL;
 
 		buf_puts(out, ".TP\n");

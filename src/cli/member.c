@@ -102,7 +102,7 @@ static int member_ls(struct cli *cli, const struct args *args)
 static const struct flag SET_FLAGS[] = {
 	{ "role", 0, "ROLE", "owner, admin, operator, viewer or member", false },
 	{ "status", 0, "STATUS", "active, suspended, pending or archived", false },
-	{ "grant", 0, "PERMISSION", "environments:manage, agents:create, ...; replaces the grants",
+	{ "grant", 0, "PERMISSION", "leases:use, environments:manage, ...; replaces the grants",
 	  true },
 	{ "no-grants", 0, NULL, "take all grants away", false },
 	AGENT,

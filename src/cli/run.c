@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/attach.h"
 #include "cli/bring.h"
+#include "cli/feed.h"
 #include "cli/follow.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -22,19 +23,35 @@ static const struct flag FLAGS[] = {
 	{ "prompt-file", 0, "FILE", "the same from a file; - is standard input", false },
 	{ "adapter", 0, "TYPE", "whose tool gets the prompt; default: the agent's", false },
 	{ "adapter-config", 0, "JSON|@FILE", "settings of the tool, over the agent's", false },
+	{ "policy", 0, "NAME",
+	  "of the place: ephemeral, reuse_by_environment, reuse_by_execution_workspace, or "
+	  "retain_on_failure, which keeps that of a failed run for a look (berth exec)",
+	  false },
+	{ "retain", 0, "TIME", "with retain_on_failure: how long it is kept (24h)", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long (10m)", false },
 	{ "workspace", 0, "DIR",
 	  "files that go along, and whose changes come home; default in a sandbox: here", false },
 	{ "no-workspace", 0, NULL, "no files go along", false },
 	{ "mode", 0, "MODE", "how they get there: auto, copy, overlay, in_place, worktree, none",
 	  false },
-	{ "no-collect", 0, NULL, "keep what changes until `berth collect`", false },
-	{ "dry-run", 0, NULL, "say what would go along, and run nothing", false },
+	{ "collect", 0, "HOW",
+	  "auto: merge what changes; careful: put what runs by itself beside its name (default "
+	  "with --agent); manual: keep it until `berth collect`",
+	  false },
+	{ "no-collect", 0, NULL, "the same as --collect manual", false },
+	{ "show", 0, "PATH", "let the command see this file although it is hidden", true },
+	{ "dry-run", 0, NULL, "say what would go along and what is hidden, and run nothing",
+	  false },
 	{ "allow-large", 0, NULL, "also all of a home directory, or very many files", false },
 	{ "yes", 'y', NULL, "the same: do not ask", false },
 	{ "cwd", 0, "DIR", "working directory; default: the current one, if it is there", false },
-	{ "set", 'e', "K[=V]", "environment variable; without a value: the one it has here", true },
-	{ "stdin", 'i', NULL, "send this program's standard input (at most 1 MiB)", false },
+	{ "set", 'e', "K[=V]",
+	  "environment variable; without a value: the one it has here. Stored, not encrypted, "
+	  "until "
+	  "the run has ended, or a day longer if it failed",
+	  true },
+	{ "stdin", 'i', NULL,
+	  "send this program's standard input, as it comes; with -d what there is (1 MiB)", false },
 	{ "tty", 't', NULL, "with a terminal: this one; ctrl-p ctrl-q leaves it", false },
 	{ "detach", 'd', NULL, "print the run's id and return", false },
 	{ 0 },
@@ -69,7 +86,7 @@ int put_variables(const struct args *args, json_t *body, struct error *err)
 	return 0;
 }
 
-int put_stdin(json_t *body, struct error *err)
+static int put_stdin(json_t *body, struct error *err)
 {
 	_cleanup_buf_ struct buf raw = { 0 }, encoded = { 0 };
 
@@ -189,8 +206,8 @@ static int put_place(struct cli *cli, struct api *api, const char *company_id,
 			return -1;
 	} else if (!args_has(args, "agent")) {
 		/* Never the host instead: what cannot be had is said. */
-		if (api_callf(api, "POST", NULL, &environment, err, "/api/companies/%s/sandbox",
-			      company_id) < 0)
+		if (api_callf(api, "GET", NULL, &environment, err,
+			      "/api/companies/%s/environments/default", company_id) < 0)
 			return -1;
 	}
 	if (environment)
@@ -203,13 +220,26 @@ static int put_place(struct cli *cli, struct api *api, const char *company_id,
 	return put_directory(cli, args, environment, body, err);
 }
 
+/* A terminal has its own way. */
+static bool streams_stdin(const struct args *args)
+{
+	return args_has(args, "stdin") && !args_has(args, "tty") && !args_has(args, "detach") &&
+	       !args_has(args, "dry-run");
+}
+
 static int compose(struct cli *cli, struct api *api, const struct args *args,
 		   const char *company_id, json_t *body, struct error *err)
 {
-	int64_t timeout_ms = 0;
+	int64_t timeout_ms = 0, retain_ms = 0;
 
 	if (!args_duration_ms(args, "timeout", &timeout_ms))
 		return error_set(err, ERR_BAD_REQUEST, "--timeout is not a duration");
+	if (!args_duration_ms(args, "retain", &retain_ms))
+		return error_set(err, ERR_BAD_REQUEST, "--retain is not a duration");
+	if (args_has(args, "policy"))
+		json_put_str(body, "leasePolicy", args_value(args, "policy"));
+	if (retain_ms > 0)
+		json_put_int(body, "retainSeconds", (retain_ms + 999) / 1000);
 	if (put_work(args, body, err) < 0)
 		return -1;
 	if (timeout_ms > 0)
@@ -219,7 +249,12 @@ static int compose(struct cli *cli, struct api *api, const struct args *args,
 	if (put_variables(args, body, err) < 0 ||
 	    put_place(cli, api, company_id, args, body, err) < 0)
 		return -1;
-	return args_has(args, "stdin") && !args_has(args, "dry-run") ? put_stdin(body, err) : 0;
+	if (streams_stdin(args))
+		json_put_bool(body, "stdinStream", true);
+	/* There is no client later on. */
+	return args_has(args, "stdin") && args_has(args, "detach") && !args_has(args, "dry-run")
+		       ? put_stdin(body, err)
+		       : 0;
 }
 
 /* From the moment it is asked for a signal is the run's. */
@@ -245,9 +280,13 @@ static int sit_down(struct cli *cli, struct api **api, const json_t *run)
 						      : attach_finish(cli, &attach);
 
 	*api = attach.api;
-	if (!attach.left && json_object_at(run, "workspace") && *api &&
-	    await_end(cli, *api, json_str(run, "id"), &ended, NULL) == 0)
+	if (attach.left || !*api || await_end(cli, *api, json_str(run, "id"), &ended, NULL) < 0)
+		return code;
+	if (json_object_at(run, "workspace"))
 		bring_summary(cli, *api, ended);
+	print_retained(cli, *api, ended);
+	if (!cli->quiet)
+		print_timeline(ended);
 	return code;
 }
 
@@ -271,13 +310,17 @@ static int run_once(struct follow *f, const struct args *args, const char *compa
 	if (args_has(args, "tty"))
 		return sit_down(cli, &f->api, run);
 	f->run_id = json_str(run, "id");
+	if (streams_stdin(args) && feed_stdin(cli, f->run_id, &err) < 0)
+		return cli_fail(cli, &err, EXIT_BERTH);
 	f->progress = json_object_at(run, "workspace") && !cli->json;
 	if (follow_run(f, &err) < 0)
 		return cli_fail(cli, &err, EXIT_BERTH);
 	ended = json_incref(f->run);
 	*large = str_equal(json_str(ended, "errorCode"), error_code_name(ERR_TOO_LARGE));
-	if (ended)
+	if (ended) {
 		bring_summary(cli, f->api, ended);
+		print_retained(cli, f->api, ended);
+	}
 	return follow_finish(f);
 }
 
@@ -309,7 +352,8 @@ static int run_verb(struct cli *cli, const struct args *args)
 		code = bring_plan(cli, f.api, company_id, body);
 	} else {
 		code = run_once(&f, args, company_id, body, &large);
-		if (large && ask_yes("Let all of it go along?")) {
+		/* Input that was read for the first is not there for a second. */
+		if (large && !streams_stdin(args) && ask_yes("Let all of it go along?")) {
 			json_put_bool(json_object_at(body, "workspace"), "allowLarge", true);
 			f.since = 0;
 			code = run_once(&f, args, company_id, body, &large);

@@ -6,6 +6,30 @@ static const char *const COLUMNS[] = { "ID=id",           "STATUS=status",
 				       "EXIT=exitCode",   "CREATED=createdAt",
 				       "COMMAND=command", NULL };
 
+/* The records a list is narrowed to: agents and environments may be named. */
+static int put_owners(struct api *api, const char *company_id, const struct args *args,
+		      struct buf *path, struct error *err)
+{
+	_cleanup_json_ json_t *agent = NULL, *environment = NULL;
+
+	if (args_has(args, "agent")) {
+		if (api_agent(api, company_id, args_value(args, "agent"), &agent, err) < 0)
+			return -1;
+		buf_printf(path, "&agentId=%s", json_str(agent, "id"));
+	}
+	if (args_has(args, "env")) {
+		if (api_environment(api, company_id, args_value(args, "env"), &environment, err) <
+		    0)
+			return -1;
+		buf_printf(path, "&environmentId=%s", json_str(environment, "id"));
+	}
+	if (args_has(args, "issue"))
+		buf_printf(path, "&issueId=%s", args_value(args, "issue"));
+	if (args_has(args, "project"))
+		buf_printf(path, "&projectId=%s", args_value(args, "project"));
+	return 0;
+}
+
 static int runs_verb(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -24,7 +48,8 @@ static int runs_verb(struct cli *cli, const struct args *args)
 		buf_printf(&path, "&status=%s", args_value(args, "status"));
 	if (args_has(args, "cursor"))
 		buf_printf(&path, "&cursor=%s", args_value(args, "cursor"));
-	if (api_call(api, "GET", buf_str(&path), NULL, &page, &err) < 0)
+	if (put_owners(api, company_id, args, &path, &err) < 0 ||
+	    api_call(api, "GET", buf_str(&path), NULL, &page, &err) < 0)
 		return cli_fail(cli, &err, 1);
 	if (cli->json) {
 		print_json(page);
@@ -98,6 +123,10 @@ static int retry_verb(struct cli *cli, const struct args *args)
 
 static const struct flag RUNS_FLAGS[] = {
 	{ "status", 0, "NAME", "queued, running, succeeded, failed, cancelled, timed_out", false },
+	{ "agent", 0, "AGENT", "only runs of this agent", false },
+	{ "env", 0, "ENVIRONMENT", "only runs in this environment", false },
+	{ "issue", 0, "ID", "only runs of this issue", false },
+	{ "project", 0, "ID", "only runs of this project", false },
 	{ "limit", 0, "N", "at most this many (20)", false },
 	{ "cursor", 0, "CURSOR", "go on where an earlier list ended", false },
 	{ 0 },

@@ -42,7 +42,8 @@ static int serve(struct cli *cli, const struct args *args)
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_(settings_clear) struct settings settings = { 0 };
 
-	if (cli->url)
+	/* The variable is for clients, and may stand in the same shell. */
+	if (args_has(args, "url"))
 		return fprintf(stderr,
 			       "berth: serve takes no --url; --listen says where to listen\n"),
 		       EXIT_USAGE;
@@ -66,6 +67,7 @@ const struct verb VERB_SERVE = {
 		"directory,\nor /etc/berth/berth.yaml) or in a variable: --log-format is "
 		"BERTH_LOG_FORMAT.",
 	.flags = SERVE_FLAGS,
+	.former = SERVE_FORMER_FLAGS,
 	.usual = settings_usual,
 	.run = serve,
 };

@@ -1,4 +1,6 @@
 #include "cli/settings.h"
+
+#include "api/declare.h"
 #include <ctype.h>
 #include "base/path.h"
 #include "base/text.h"
@@ -29,6 +31,17 @@ const struct flag SERVE_FLAGS[] = {
 	SERVE_SETTINGS(X)
 #undef X
 		{ 0 },
+};
+
+/* One setting for four things: which of them was meant is for a person to say. */
+#define FORMER_PATHS "allow-path"
+const struct flag SERVE_FORMER_FLAGS[] = {
+	{ FORMER_PATHS, 0, "DIR",
+	  "is no more: say --allow-root, --allow-mount, --allow-mount-rw or --allow-workspace for "
+	  "what callers with a token may have of this host, each as DIR or COMPANY=DIR; the "
+	  "server's own user and root need none of them",
+	  true },
+	{ 0 },
 };
 
 const char *settings_usual(const char *flag)
@@ -237,17 +250,44 @@ static int open_file(struct settings *settings, const struct cli *cli, const str
 	return 0;
 }
 
+/* 0 when the others are to be found, too; -1 when the first problem is the answer. */
+static int go_on(const struct settings *settings, struct error *err)
+{
+	if (!settings->problems)
+		return -1;
+	json_array_append_new(settings->problems, json_string(err->message));
+	error_clear(err);
+	return 0;
+}
+
+static int check_former(const struct settings *settings, struct error *err)
+{
+	const char *sentence = SERVE_FORMER_FLAGS[0].summary;
+	const struct config_value *said =
+		settings->has_file ? config_file_find(&settings->file, FORMER_PATHS) : NULL;
+
+	if (getenv("BERTH_ALLOW_PATH"))
+		return error_set(err, ERR_VALIDATION, "BERTH_ALLOW_PATH %s", sentence);
+	if (said)
+		return error_set(err, ERR_VALIDATION, "%s:%d: " FORMER_PATHS " %s",
+				 settings->file.path, said->line, sentence);
+	return 0;
+}
+
 static int check_keys(const struct settings *settings, struct error *err)
 {
 	for (size_t i = 0; i < settings->file.count; i++) {
 		const struct config_value *said = &settings->file.values[i];
-		bool known = streq(said->key, "environments");
+		bool known = streq(said->key, "environments") || streq(said->key, FORMER_PATHS);
 
 		for (size_t k = 0; k < ARRAY_SIZE(SETTINGS); k++)
 			known |= streq(SETTINGS[k].name, said->key);
-		if (!known)
-			return error_set(err, ERR_VALIDATION, "%s:%d: there is no setting %.100s",
-					 settings->file.path, said->line, said->key);
+		if (known)
+			continue;
+		error_set(err, ERR_VALIDATION, "%s:%d: there is no setting %.100s",
+			  settings->file.path, said->line, said->key);
+		if (go_on(settings, err) < 0)
+			return -1;
 	}
 	return 0;
 }
@@ -277,27 +317,53 @@ static bool is_same_environment(const json_t *a, const json_t *b)
 	       streq(of_a ? of_a : "", of_b ? of_b : "");
 }
 
+static int check_environment(const struct settings *settings, const struct config_value *said,
+			     size_t i, struct error *err)
+{
+	const json_t *item = json_array_get(said->value, i);
+
+	if (fields_check(ENVIRONMENT_FIELDS, item, err) < 0)
+		return error_wrap(err, "%s:%d: environments", settings->file.path,
+				  said->item_lines[i]);
+	for (size_t k = 0; k < i; k++)
+		if (is_same_environment(item, json_array_get(said->value, k)))
+			return error_set(
+				err, ERR_VALIDATION, "%s:%d: environment %.100s stands here twice",
+				settings->file.path, said->item_lines[i], json_str(item, "name"));
+	return 0;
+}
+
+/* The config of an environment, as the server would take it; a problem of it stops no server. */
+static void judge_config(const struct settings *settings, const struct config_value *said, size_t i)
+{
+	const json_t *item = json_array_get(said->value, i);
+	_cleanup_error_ struct error err = { 0 };
+
+	if (environment_declared_check(item, settings->server.allow_fake, &err) < 0)
+		json_array_append_new(settings->problems,
+				      json_sprintf("%s:%d: environment %s: %s", settings->file.path,
+						   said->item_lines[i], json_str(item, "name"),
+						   err.message));
+}
+
 static int check_environments(struct settings *settings, struct error *err)
 {
 	const struct config_value *said = config_file_find(&settings->file, "environments");
 
 	if (!said)
 		return 0;
-	if (!json_is_array(said->value))
-		return error_set(err, ERR_VALIDATION, "%s:%d: environments wants a list",
-				 settings->file.path, said->line);
+	if (!json_is_array(said->value)) {
+		error_set(err, ERR_VALIDATION, "%s:%d: environments wants a list",
+			  settings->file.path, said->line);
+		return go_on(settings, err);
+	}
 	for (size_t i = 0; i < json_array_size(said->value); i++) {
-		const json_t *item = json_array_get(said->value, i);
-
-		if (fields_check(ENVIRONMENT_FIELDS, item, err) < 0)
-			return error_wrap(err, "%s:%d: environments", settings->file.path,
-					  said->item_lines[i]);
-		for (size_t k = 0; k < i; k++)
-			if (is_same_environment(item, json_array_get(said->value, k)))
-				return error_set(err, ERR_VALIDATION,
-						 "%s:%d: environment %.100s stands here twice",
-						 settings->file.path, said->item_lines[i],
-						 json_str(item, "name"));
+		if (check_environment(settings, said, i, err) == 0) {
+			if (settings->problems)
+				judge_config(settings, said, i);
+		} else if (go_on(settings, err) < 0) {
+			return -1;
+		}
 	}
 	settings->server.environments = said->value;
 	return 0;
@@ -307,13 +373,13 @@ static int check_environments(struct settings *settings, struct error *err)
 
 static int check_paths(const struct settings *settings, struct error *err)
 {
-	const char *const *path = settings->server.allowed_paths;
+	for (size_t list = 0; list < ALLOW_LISTS; list++) {
+		char **entry = settings->server.allow.list[list];
 
-	for (; path && *path; path++)
-		if (!path_is_absolute(*path) || !path_is_clean(*path))
-			return error_set(err, ERR_VALIDATION,
-					 "allow-path wants clean absolute paths, not %.200s",
-					 *path);
+		for (; entry && *entry; entry++)
+			if (allow_entry_check(*entry, err) < 0)
+				return error_wrap(err, "%s", ALLOW_LIST_FLAGS[list]);
+	}
 	return 0;
 }
 
@@ -333,22 +399,38 @@ static int check_together(const struct settings *settings, struct error *err)
 	return 0;
 }
 
-int settings_read(struct settings *settings, const struct cli *cli, const struct args *args,
-		  struct error *err)
+static int read_all(struct settings *settings, const struct cli *cli, const struct args *args,
+		    json_t *problems, struct error *err)
 {
-	*settings = (struct settings){ .server = { .data_path = cli->data_path } };
+	*settings = (struct settings){ .server = { .data_path = cli->data_path },
+				       .problems = problems };
 	if (open_file(settings, cli, args, err) < 0) {
 		settings->has_file = false;
-		return -1;
+		return go_on(settings, err);
 	}
-	if (check_keys(settings, err) < 0)
+	if ((check_former(settings, err) < 0 && go_on(settings, err) < 0) ||
+	    check_keys(settings, err) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(SETTINGS); i++)
-		if (take(settings, &SETTINGS[i], args, err) < 0)
+		if (take(settings, &SETTINGS[i], args, err) < 0 && go_on(settings, err) < 0)
 			return -1;
 	if (check_environments(settings, err) < 0)
 		return -1;
-	return check_together(settings, err);
+	return check_together(settings, err) < 0 ? go_on(settings, err) : 0;
+}
+
+int settings_read(struct settings *settings, const struct cli *cli, const struct args *args,
+		  struct error *err)
+{
+	return read_all(settings, cli, args, NULL, err);
+}
+
+void settings_check(struct settings *settings, const struct cli *cli, const struct args *args,
+		    json_t *problems)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	read_all(settings, cli, args, problems, &err);
 }
 
 void settings_clear(struct settings *settings)

@@ -19,7 +19,8 @@ struct settings {
 
 	struct config_file file;
 	bool has_file;
-	char **owned; /* texts the options point to */
+	char **owned;     /* texts the options point to */
+	json_t *problems; /* borrowed: gets a sentence for each; NULL: the first one ends it */
 };
 
 /*
@@ -49,9 +50,29 @@ struct settings {
 	X("allow-fake", 0, SWITCH, server.allow_fake, NULL, "false",                               \
 	  "environments may use the fake provider (tests)")                                        \
 	X("allow-local-for-tokens", 0, SWITCH, server.allow_local_for_tokens, NULL, "false",       \
-	  "callers with tokens may run commands on this host")                                     \
-	X("allow-path", 0, LIST, server.allowed_paths, "DIR", NULL,                                \
-	  "native places may mount what is below it, and have roots there")                        \
+	  "people with tokens may run commands on this host")                                      \
+	X("default-environment", 0, TEXT, server.default_environment, "NAME", "Sandbox",           \
+	  "where runs go that choose nothing; Local is this host")                                 \
+	X("no-local", 0, SWITCH, server.no_local, NULL, "false",                                   \
+	  "run no command on this host, whatever anybody chose")                                   \
+	X("allow-root", 0, LIST, server.allow.list[ALLOW_ROOT], "DIR", NULL,                       \
+	  "tokens may have roots of native places below it; COMPANY=DIR: of one company")          \
+	X("allow-mount", 0, LIST, server.allow.list[ALLOW_MOUNT], "DIR", NULL,                     \
+	  "tokens may mount what is below it, to read; COMPANY=DIR: of one company")               \
+	X("allow-mount-rw", 0, LIST, server.allow.list[ALLOW_MOUNT_RW], "DIR", NULL,               \
+	  "the same, to write; needs --allow-writable-mounts-for-tokens")                          \
+	X("allow-workspace", 0, LIST, server.allow.list[ALLOW_WORKSPACE], "DIR", NULL,             \
+	  "tokens may have workspaces below it; COMPANY=DIR: of one company")                      \
+	X("allow-host-network-for-tokens", 0, SWITCH, server.allow.open[ALLOW_HOST_NETWORK], NULL, \
+	  "false", "tokens may have places with network host")                                     \
+	X("allow-writable-mounts-for-tokens", 0, SWITCH, server.allow.open[ALLOW_WRITABLE_MOUNTS], \
+	  NULL, "false", "tokens may have writable mounts, below --allow-mount-rw")                \
+	X("allow-root-user-for-tokens", 0, SWITCH, server.allow.open[ALLOW_ROOT_USER], NULL,       \
+	  "false", "tokens may be root of their places")                                           \
+	X("allow-in-place-for-tokens", 0, SWITCH, server.allow.open[ALLOW_IN_PLACE], NULL,         \
+	  "false", "tokens may have workspaces written where they are, below --allow-workspace")   \
+	X("allow-sockets-for-tokens", 0, SWITCH, server.allow.open[ALLOW_SOCKETS], NULL, "false",  \
+	  "tokens may reach unix sockets that lie in what their places have mounted")              \
 	X("idle-exit", 0, SWITCH, server.idle_exit, NULL, "false",                                 \
 	  "end when nothing runs and nobody has asked for a minute")                               \
 	X("idle-after", 0, TIME, server.idle_exit_ms, "TIME", "60s",                               \
@@ -72,11 +93,13 @@ struct settings {
 	  "compress the log of a run that ended this long ago")                                    \
 	X("absence", 0, TIME, server.absence_ms, "TIME", "15m",                                    \
 	  "a place that no server speaks to ends after this long")                                 \
-	X("max-leases-per-company", 0, COUNT, server.quota.leases, "N", "0",                       \
+	X("max-runs", 0, COUNT, server.max_runs, "N", "256",                                       \
+	  "runs at a time, the others wait; fewer where descriptors are few")                      \
+	X("max-leases-per-company", 0, COUNT, server.quota.leases, "N", "1024",                    \
 	  "leases a company may hold at a time; 0: no limit")                                      \
-	X("max-runs-per-company", 0, COUNT, server.quota.runs, "N", "0",                           \
+	X("max-runs-per-company", 0, COUNT, server.quota.runs, "N", "192",                         \
 	  "runs of a company at a time, the others wait; 0: no limit")                             \
-	X("max-queue-per-company", 0, COUNT, server.quota.queued, "N", "0",                        \
+	X("max-queue-per-company", 0, COUNT, server.quota.queued, "N", "10000",                    \
 	  "runs of a company that may wait; more are refused; 0: no limit")                        \
 	X("max-collect-files", 0, COUNT, server.max_collect_files, "N", "1000000",                 \
 	  "files that may come home of one run; what is beyond stays behind, and is told")         \
@@ -92,6 +115,8 @@ struct settings {
 	X("verbose", 'v', SWITCH, verbose, NULL, "false", "the same as --log-level debug")
 
 extern const struct flag SERVE_FLAGS[];
+/* Flags there were once, with what is said to whoever gives one. */
+extern const struct flag SERVE_FORMER_FLAGS[];
 /* What a flag is when nobody says anything; NULL: nothing. */
 const char *settings_usual(const char *flag);
 
@@ -102,6 +127,12 @@ const char *settings_usual(const char *flag);
  */
 int settings_read(struct settings *settings, const struct cli *cli, const struct args *args,
 		  struct error *err);
+/*
+ * The same, and everything that is wrong as a list of sentences: also what a server would only
+ * complain about, such as an environment whose config it would not take.
+ */
+void settings_check(struct settings *settings, const struct cli *cli, const struct args *args,
+		    json_t *problems);
 void settings_clear(struct settings *settings);
 /* [{name, value, source}]: as they are, and where each was said. */
 json_t *settings_json(const struct settings *settings, const struct args *args);

@@ -52,6 +52,18 @@ static int put_expiry(const struct args *args, json_t *body, struct error *err)
 	return 0;
 }
 
+static void put_permissions(const struct args *args, json_t *body)
+{
+	json_t *names = json_array();
+	const char *name;
+
+	for (size_t i = 0; (name = args_nth(args, "only", i)); i++)
+		json_array_append_new(names, json_string(name));
+	if (json_array_size(names) > 0)
+		json_put_ref(body, "permissions", names);
+	json_decref(names);
+}
+
 static int token_create(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -61,6 +73,7 @@ static int token_create(struct cli *cli, const struct args *args)
 	const char *name = args_value(args, "name");
 
 	json_put_str(body, "name", name ? name : "cli");
+	put_permissions(args, body);
 	if (put_expiry(args, body, &err) < 0)
 		return cli_fail(cli, &err, EXIT_USAGE);
 	if (api_connect(cli, true, &api, &err) < 0 ||
@@ -125,6 +138,8 @@ static const struct flag CREATE_FLAGS[] = {
 	{ "name", 0, "NAME", "what it is for (\"cli\")", false },
 	{ "expires", 0, "TIME", "how long it counts: 30d, 12h or never (users 30d, agents never)",
 	  false },
+	{ "only", 0, "PERMISSION",
+	  "it is good for this alone: metrics:read, leases:use, ...; may repeat", true },
 	{ 0 },
 };
 static const struct flag WHOSE_FLAGS[] = { WHOSE, { 0 } };
@@ -134,7 +149,9 @@ const struct verb VERB_TOKEN_CREATE = {
 	.arguments = "",
 	.flags = CREATE_FLAGS,
 	.summary = "make a token; prints it, this once",
-	.help = "Without --user and --agent it is one's own. Give it to others in BERTH_TOKEN or "
+	.help = "Without --user and --agent it is one's own. A scraper of /metrics needs no more "
+		"than\n"
+		"--only metrics:read. Give it to others in BERTH_TOKEN or "
 		"in a file\nfor --token-file; only a hash of it is kept.",
 	.run = token_create,
 };

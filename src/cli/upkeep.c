@@ -136,9 +136,9 @@ const struct verb VERB_PRUNE = {
 	.arguments = "",
 	.flags = PRUNE_FLAGS,
 	.run = prune,
-	.help = "What runs changed and nobody has collected is kept for 30 days "
-		"whatever is asked,\nand for 7 days once it has been; "
-		"a run that has such work stays as long.",
+	.help = "Work that was not collected is kept for 30 days whatever --older-than says, and "
+		"collected\nwork, with the files it displaced, for 7 days. A run stays as long as "
+		"such work.",
 	.summary = "drop finished history"
 };
 const struct verb VERB_BACKUP = { .name = "backup",

@@ -8,7 +8,7 @@
 extern const struct verb VERB_SERVE, VERB_RUN, VERB_EXEC, VERB_ATTACH, VERB_CP;
 extern const struct verb VERB_ENV_ADD, VERB_ENV_LS, VERB_ENV_SHOW, VERB_ENV_RM, VERB_ENV_PROBE;
 extern const struct verb VERB_LEASE_ACQUIRE, VERB_LEASE_LS, VERB_LEASE_SHOW, VERB_LEASE_RENEW,
-	VERB_LEASE_PAUSE, VERB_LEASE_RESUME, VERB_LEASE_RELEASE;
+	VERB_LEASE_PAUSE, VERB_LEASE_RESUME, VERB_LEASE_RELEASE, VERB_LEASE_DESTROY;
 extern const struct verb VERB_EVENTS, VERB_TOP;
 extern const struct verb VERB_RUNS, VERB_LOGS, VERB_CANCEL, VERB_RETRY;
 extern const struct verb VERB_COLLECT, VERB_DIFF, VERB_DROP;
@@ -34,8 +34,6 @@ extern const struct verb VERB_MEMBER_SET, VERB_MEMBER_LS, VERB_MEMBER_RM;
 
 /* What -e gave, into the body's env. */
 int put_variables(const struct args *args, json_t *body, struct error *err);
-/* This program's standard input into the body's stdin. */
-int put_stdin(json_t *body, struct error *err);
 /* A JSON object given on the command line, or @FILE with one; new reference. */
 json_t *config_argument(const char *text, struct error *err);
 /* The terminal here into the body's tty. */

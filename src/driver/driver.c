@@ -55,6 +55,19 @@ static const struct driver *driver_of(const struct drivers *drivers, enum driver
 	return found;
 }
 
+unsigned drivers_usable(const struct drivers *drivers)
+{
+	unsigned usable = 0;
+
+	for (enum driver_kind kind = 0; kind < DRIVER_KIND_COUNT; kind++) {
+		const struct driver *driver = driver_of(drivers, kind);
+
+		if (driver && driver->acquire && !(kind == DRIVER_LOCAL && drivers->host->no_local))
+			usable |= 1u << kind;
+	}
+	return usable;
+}
+
 const struct driver *drivers_require(const struct drivers *drivers, enum driver_kind kind,
 				     struct error *err)
 {
@@ -141,6 +154,17 @@ int driver_check_mount(const struct drivers *d, const struct environment *enviro
 			 "mounted as their workspace: %s",
 			 driver_kind_name(driver->kind),
 			 driver->kind == DRIVER_LOCAL ? "they work in it directly" : "copy it");
+}
+
+struct place_needs driver_needs(const struct drivers *d, enum driver_kind kind,
+				const json_t *config)
+{
+	const struct driver *driver = driver_of(d, kind);
+	struct place_needs needs = { 0 };
+
+	if (driver && driver->needs)
+		driver->needs(config, &needs);
+	return needs;
 }
 
 int driver_begin(const struct drivers *d, const struct place_request *request, struct error *err)
@@ -314,6 +338,7 @@ static int open_without_relay(const struct drivers *d, const struct place *place
 	caller = xcalloc(1, sizeof(*caller));
 	caller->drivers = *d;
 	id_copy(caller->place.id, place->id);
+	id_copy(caller->place.environment_id, place->environment_id);
 	caller->place.driver = place->driver;
 	caller->place.provider = xstrdup(place->provider);
 	caller->place.provider_ref = xstrdup(place->provider_ref);
@@ -334,7 +359,7 @@ int driver_open(const struct drivers *d, const struct place *place, struct error
 	if (json_is_true(json_object_get(place->metadata, PLACE_NO_RELAY)))
 		return driver->execute ? open_without_relay(d, place, err)
 				       : lacks(driver, "one-shot execute", err);
-	return driver->open(d->host, place, err);
+	return DRIVER_CALL("open", driver->open(d->host, place, err), err);
 }
 
 int driver_start(const struct drivers *d, const struct place *place, const struct exec_spec *spec,

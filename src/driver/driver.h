@@ -17,6 +17,8 @@ struct driver_host {
 	struct executor *executor;
 	struct clock *clock;
 	const char *home_path; /* where local commands without a directory run */
+	struct db *db;         /* where the values of an environment's env are; NULL: nowhere */
+	bool no_local;         /* this server runs no command on its own host */
 };
 
 struct place_request {
@@ -25,6 +27,7 @@ struct place_request {
 	const char *lease_id, *run_id, *issue_id, *agent_id, *workspace_id; /* NULL for none */
 	const char *workspace_mode;                                         /* NULL for none */
 	const struct workspace_mount *workspace; /* NULL: none is to be mounted */
+	const struct place_bounds *bounds;       /* as in struct provider_request */
 	int64_t deadline_ms;
 	/* The holding this will be; NULL and 0 where it is not known yet. */
 	const char *place_id;
@@ -76,6 +79,8 @@ struct driver {
 	bool (*fleeting)(const struct environment *environment);
 	/* Its places can have a directory of this host as their workspace; NULL: they cannot. */
 	bool (*mounts)(const struct environment *environment);
+	/* As of a provider; NULL: it asks for nothing by its config. */
+	void (*needs)(const json_t *config, struct place_needs *out);
 	/* As provider_begin; NULL: none of its places can. */
 	int (*begin)(struct driver_host *host, const struct place_request *request,
 		     struct error *err);
@@ -114,6 +119,14 @@ struct driver {
 /* Key of a place's metadata, true when it takes commands by one-shot calls only. Written last, so
  * that no provider says it in words of its own. */
 #define PLACE_NO_RELAY "noRelay"
+/*
+ * Values of an environment's env may be secrets: they stay on the environment, and the config that
+ * is stored with a place has this key (true) instead of env. Commands get the values that the
+ * environment has when they start.
+ */
+#define PLACE_ENV_ELSEWHERE "envOfEnvironment"
+/* The config as it is stored; new reference. */
+json_t *place_config_stored(const json_t *config);
 /* Another: {path, how} of the directory of this host that is its workspace. */
 #define PLACE_MOUNT "workspaceMount"
 
@@ -131,6 +144,12 @@ struct drivers {
 	const struct driver *const *table; /* NULL-terminated; the last of a kind wins */
 };
 extern const struct driver *const DRIVERS_DEFAULT[];
+
+/* Driver local on a server that was started without it: ERR_FORBIDDEN, always in these words. */
+int refuse_host(struct error *err);
+
+/* Those whose places can be leased, as a set: bit n is driver n. */
+unsigned drivers_usable(const struct drivers *drivers);
 
 /* `Environment driver "<key>" is not registered in the environment runtime yet.` */
 const struct driver *drivers_require(const struct drivers *drivers, enum driver_kind kind,
@@ -151,6 +170,9 @@ bool driver_is_fleeting(const struct drivers *d, const struct environment *envir
 /* ERR_UNPROCESSABLE when places of the environment cannot have a workspace of the host mounted. */
 int driver_check_mount(const struct drivers *d, const struct environment *environment,
 		       struct error *err);
+/* What of this host its places have by that config. */
+struct place_needs driver_needs(const struct drivers *d, enum driver_kind kind,
+				const json_t *config);
 /*
  * 1: what driver_acquire, which has to follow, will grant is begun, under the name that was
  * announced, and commands may be started in it. 0: this place has to be acquired first.

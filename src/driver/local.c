@@ -11,6 +11,13 @@
 /* Processes have been stopped by the time a place is released; this is for what came after. */
 #define LAST_STOP_MS 10000
 
+int refuse_host(struct error *err)
+{
+	return error_set(err, ERR_FORBIDDEN,
+			 "this server runs no command on its own host (--no-local): choose another "
+			 "environment");
+}
+
 /* No validation: whatever an operator wants to note there is kept. */
 static json_t *local_normalize(struct driver_host *host, const json_t *config, bool saving,
 			       struct error *err)
@@ -61,6 +68,8 @@ static int local_name(struct driver_host *host, const struct place_request *requ
 static int local_acquire(struct driver_host *host, const struct place_request *request,
 			 struct place_grant *out, struct error *err)
 {
+	if (host->no_local)
+		return refuse_host(err);
 	if (local_name(host, request, &out->provider, &out->provider_ref, err) < 0)
 		return -1;
 	out->ref_is_private = true;
@@ -128,6 +137,8 @@ static int local_start(struct driver_host *host, const struct place *place,
 	struct exec_spec here = *spec;
 
 	(void)place;
+	if (host->no_local)
+		return refuse_host(err);
 	if (!here.cwd)
 		here.cwd = host->home_path;
 	return exec_start(host->executor, &here, exec, err);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "provider/config.h"
+#include "record/environment.h"
 
 #define DEFAULT_PROVIDER "fake"
 
@@ -133,6 +134,7 @@ static struct provider_request request_for(const struct place_request *request)
 		.key = request->key,
 		.keep_files = request->keep_files,
 		.workspace = request->workspace,
+		.bounds = request->bounds,
 	};
 }
 
@@ -170,6 +172,14 @@ static bool sandbox_mounts(const struct environment *environment)
 	const struct provider *provider = provider_find(json_str(environment->config, "provider"));
 
 	return provider && provider->mounts_workspace;
+}
+
+static void sandbox_needs(const json_t *config, struct place_needs *out)
+{
+	const struct provider *provider = provider_find(json_str(config, "provider"));
+
+	if (provider && provider->needs)
+		provider->needs(config, out);
 }
 
 static bool is_liftable(const char *key, const json_t *value)
@@ -210,7 +220,7 @@ static json_t *place_metadata(const struct place_request *request, const char *p
 	const char *key;
 
 	json_object_foreach (request->environment->config, key, value) {
-		if (!streq(key, "faults"))
+		if (!streq(key, "faults") && !streq(key, "env"))
 			json_put_new(out, key, json_deep_copy(value));
 	}
 	json_object_foreach (said, key, value)
@@ -298,6 +308,42 @@ static json_t *recorded_config(const struct place *place)
 	return config;
 }
 
+json_t *place_config_stored(const json_t *config)
+{
+	json_t *stored;
+
+	if (!config || json_object_size(json_object_at(config, "env")) == 0)
+		return config ? json_incref((json_t *)config) : json_object();
+	stored = json_copy((json_t *)config);
+	json_object_del(stored, "env");
+	json_put_bool(stored, PLACE_ENV_ELSEWHERE, true);
+	return stored;
+}
+
+/* The config that a command is started with: with the values that are not stored with the place. */
+static json_t *config_in_use(struct driver_host *host, const struct place *place, struct error *err)
+{
+	_cleanup_json_ json_t *config = recorded_config(place);
+	_cleanup_environment_ struct environment environment = { 0 };
+	json_t *whole;
+
+	if (!json_bool(config, PLACE_ENV_ELSEWHERE, false))
+		return steal(config);
+	if (!host->db || !id_is_set(place->environment_id) ||
+	    environment_get(host->db, place->environment_id, &environment, err) < 0) {
+		if (err && err->code == ERR_NONE)
+			error_set(
+				err, ERR_ENV_NOT_FOUND,
+				"the environment that has the values of this place's env is gone: "
+				"release the lease");
+		return NULL;
+	}
+	whole = json_copy(config);
+	json_object_del(whole, PLACE_ENV_ELSEWHERE);
+	json_put_ref(whole, "env", json_object_at(environment.config, "env"));
+	return whole;
+}
+
 static int sandbox_release(struct driver_host *host, const struct place *place, const char *status,
 			   struct error *err)
 {
@@ -364,8 +410,10 @@ static int sandbox_open(struct driver_host *host, const struct place *place, str
 static int sandbox_start(struct driver_host *host, const struct place *place,
 			 const struct exec_spec *spec, struct exec **exec, struct error *err)
 {
-	_cleanup_json_ json_t *config = recorded_config(place);
+	_cleanup_json_ json_t *config = config_in_use(host, place, err);
 
+	if (!config)
+		return -1;
 	return provider_start(host->providers, place->provider, config, place->provider_ref,
 			      place->metadata, spec, exec, err);
 }
@@ -374,8 +422,10 @@ static int sandbox_execute(struct driver_host *host, const struct place *place,
 			   const struct one_shot_call *call, struct one_shot_result *result,
 			   struct error *err)
 {
-	_cleanup_json_ json_t *config = recorded_config(place);
+	_cleanup_json_ json_t *config = config_in_use(host, place, err);
 
+	if (!config)
+		return -1;
 	return provider_execute(host->providers, place->provider, config, place->provider_ref,
 				place->metadata, call, result, err);
 }
@@ -398,6 +448,7 @@ const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.reuses = sandbox_reuses,
 	.fleeting = sandbox_is_fleeting,
 	.mounts = sandbox_mounts,
+	.needs = sandbox_needs,
 	.begin = sandbox_begin,
 	.acquire = sandbox_acquire,
 	.resume = sandbox_resume,

@@ -1,3 +1,4 @@
+#include <string.h>
 #include <strings.h>
 #include "base/log.h"
 #include "base/text.h"
@@ -34,8 +35,56 @@ static const struct {
 	{ "via", offsetof(struct headers, forwarded), true },
 	{ "x-forwarded-for", offsetof(struct headers, forwarded), true },
 	{ "x-forwarded-host", offsetof(struct headers, forwarded), true },
+	{ "x-forwarded-proto", offsetof(struct headers, forwarded), true },
 	{ "x-real-ip", offsetof(struct headers, forwarded), true },
+	{ "cf-connecting-ip", offsetof(struct headers, forwarded), true },
+	{ "true-client-ip", offsetof(struct headers, forwarded), true },
+	/* What a browser says of the page that asks. */
+	{ "sec-fetch-site", offsetof(struct headers, fetch_site), false },
 };
+
+static bool is_token(const char *name)
+{
+	static const char TOKEN[] = "!#$%&'*+-.^_`|~0123456789"
+				    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+	return *name && name[strspn(name, TOKEN)] == 0;
+}
+
+static bool is_plain(const char *value)
+{
+	for (; *value; value++)
+		if (((unsigned char)*value < 0x20 && *value != '\t') || *value == 0x7f)
+			return false;
+	return true;
+}
+
+/*
+ * Where headers are left as they arrived, a line begins two bytes behind the last byte of the one
+ * before: CR and LF. A bare LF or CR, a NUL and a folded line each show as another distance.
+ */
+static void note_line(struct headers *headers, const char *name, const char *value)
+{
+	if (!is_token(name))
+		headers->malformed = "the name of a header has a space or another letter that none "
+				     "may have";
+	else if (!is_plain(value))
+		headers->malformed = "a header has a control character in it";
+	else if (headers->shows_lines && name != headers->line_end + 2)
+		headers->malformed = "each line must end with CR and LF, and none may be folded or "
+				     "have a NUL in it";
+	headers->line_end = value + strlen(value);
+}
+
+/* The last line and the empty one behind it; the library's buffer goes on beyond both. */
+static void note_last_line(struct headers *headers)
+{
+	static const char ends[4];
+
+	if (headers->shows_lines && !headers->malformed &&
+	    memcmp(headers->line_end, ends, sizeof(ends)) != 0)
+		headers->malformed = "each line must end with CR and LF";
+}
 
 static enum MHD_Result note_header(void *arg, enum MHD_ValueKind kind, const char *name,
 				   const char *value)
@@ -43,6 +92,7 @@ static enum MHD_Result note_header(void *arg, enum MHD_ValueKind kind, const cha
 	struct headers *headers = arg;
 	(void)kind;
 
+	note_line(headers, name, value ? value : "");
 	for (size_t i = 0; i < ARRAY_SIZE(HEADERS); i++) {
 		const char **slot = (const char **)((char *)headers + HEADERS[i].offset);
 
@@ -62,6 +112,8 @@ static int check_framing(struct exchange *exchange, struct error *err)
 	const struct headers *headers = &exchange->headers;
 
 	exchange->must_close = true;
+	if (headers->malformed)
+		return error_set(err, ERR_BAD_REQUEST, "%s", headers->malformed);
 	if (headers->repeated)
 		return error_set(err, ERR_BAD_REQUEST, "a header stands twice in the request");
 	if (headers->content_length && headers->transfer_encoding)
@@ -87,6 +139,9 @@ static int check_origin(const struct exchange *exchange, struct error *err)
 	const struct headers *headers = &exchange->headers;
 	bool wide = exchange->connection->is_wide;
 
+	/* Browsers send it themselves; a page cannot leave it out or change it. */
+	if (headers->fetch_site && strcasecmp(headers->fetch_site, "cross-site") == 0)
+		return error_set(err, ERR_BAD_ORIGIN, "pages of other sites are not served here");
 	if (wide && headers->host && host_is_address(headers->host))
 		return check_same_origin(headers, err);
 	/* No web page reaches a unix socket, so what stands in Host there is decoration. */
@@ -99,15 +154,6 @@ static int check_origin(const struct exchange *exchange, struct error *err)
 	if (headers->origin && !origin_is_ours(headers->origin, http->port, http->allowed_hosts))
 		return error_set(err, ERR_BAD_ORIGIN, "pages of other sites are not served here");
 	return 0;
-}
-
-static bool connection_is_trusted(struct http_connection *connection)
-{
-	if (connection->trust == TRUST_UNKNOWN)
-		connection->trust = !connection->is_wide && peer_is_trusted(connection->fd)
-					    ? TRUST_YES
-					    : TRUST_NO;
-	return connection->trust == TRUST_YES;
 }
 
 static int find_route(struct exchange *exchange, const char *method, size_t target_len,
@@ -140,19 +186,11 @@ static int find_route(struct exchange *exchange, const char *method, size_t targ
 	return error_set(err, ERR_NOT_FOUND, "there is no such path: %.200s", request->path);
 }
 
-static const struct peer *connection_peer(struct http_connection *connection)
-{
-	if (!connection->peer_known)
-		connection->peer = peer_of_socket(connection->fd);
-	connection->peer_known = true;
-	return &connection->peer;
-}
-
 /* A token counts for itself: a bad one is refused, whoever else its bearer may be. */
 static int take_bearer(struct exchange *exchange, struct error *err)
 {
 	struct http *http = exchange->connection->http;
-	const struct peer *peer = connection_peer(exchange->connection);
+	const struct peer *peer = &exchange->connection->peer;
 	const char *bearer = bearer_of(exchange->headers.authorization);
 
 	exchange->retry_after_ms = failures_wait_ms(http->failures, peer);
@@ -183,7 +221,7 @@ static int check_caller(struct exchange *exchange, struct error *err)
 
 	if (headers->authorization)
 		return take_bearer(exchange, err);
-	if (!headers->forwarded && connection_is_trusted(exchange->connection))
+	if (exchange->connection->trust == TRUST_YES)
 		request->actor = (struct actor){
 			.type = "user", .id = "local", .kind = ACTOR_LOCAL, .is_admin = true
 		};
@@ -359,7 +397,13 @@ int exchange_check(struct exchange *exchange, const char *method, size_t target_
 {
 	struct request *request = &exchange->request;
 
+	exchange->headers.line_end = exchange->line_end;
+	exchange->headers.shows_lines = exchange->connection->http->shows_lines;
 	MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, note_header, &exchange->headers);
+	note_last_line(&exchange->headers);
+	/* Who else's requests come over it is the proxy's to know, so none of them is ours. */
+	if (exchange->headers.forwarded)
+		exchange->connection->trust = TRUST_NO;
 	request->accept = exchange->headers.accept;
 	request->range = exchange->headers.range;
 	request->last_event_id = exchange->headers.last_event_id;
@@ -373,6 +417,8 @@ int exchange_check(struct exchange *exchange, const char *method, size_t target_
 	/* A stranger learns nothing about which paths there are. */
 	if (check_caller(exchange, err) < 0)
 		return -1;
+	if (request->actor.kind != ACTOR_NOBODY)
+		connection_is_met(exchange->connection);
 	take_request_id(exchange);
 	if (found < 0)
 		return -1;

@@ -29,9 +29,12 @@ struct http {
 	struct tls *tls;           /* of the TCP listener; NULL: it speaks plain HTTP */
 	int64_t max_body;
 	unsigned idle_seconds;
+	int64_t head_ms;        /* for the head of a request, whoever sends it */
+	size_t max_connections; /* of each listener */
 	int port;
 	struct listener tcp, local;
-	int stop_fd; /* latch; set once, wakes everything that waits for a client */
+	bool shows_lines; /* the library leaves headers where they arrived: checks.c can see ends */
+	int stop_fd;      /* latch; set once, wakes everything that waits for a client */
 	atomic_bool stopping;
 	uint64_t id_seed[2]; /* of the ids of requests */
 	_Atomic(uint64_t) requests;
@@ -39,8 +42,13 @@ struct http {
 	_Atomic(size_t) busy;        /* requests under way */
 	_Atomic(int64_t) idle_since; /* the end of the last one */
 
-	pthread_mutex_t lock; /* the rest; a leaf, nothing blocks under it */
-	pthread_cond_t quiet; /* busy became 0 */
+	_Atomic(int64_t) watched_until; /* earlier deadlines have to wake the watcher */
+	pthread_t watcher;
+	bool is_watched;
+
+	pthread_mutex_t lock;   /* the rest; a leaf, nothing blocks under it */
+	pthread_cond_t quiet;   /* busy became 0 */
+	pthread_cond_t overdue; /* the watcher has to look again */
 	struct http_connection *connections;
 	size_t connection_count;
 	size_t upgraded; /* connections that left HTTP and have not ended */
@@ -51,24 +59,42 @@ struct http_connection {
 	struct http_connection *prev, *next;
 	int fd; /* libmicrohttpd's */
 	bool is_unix, is_wide;
-	enum { TRUST_UNKNOWN, TRUST_YES, TRUST_NO } trust; /* its own thread asks once */
-	struct peer peer;                                  /* once it has brought a token */
-	bool peer_known;
+	bool left_http; /* it was upgraded */
+	bool is_known;  /* trusted, or has brought a good token; written under the lock */
+	enum { TRUST_YES, TRUST_NO } trust;
+	struct peer peer;
+	_Atomic(int64_t) due; /* connections.c */
 };
+
+/* connections.c */
+#define STRANGERS_PER_PEER 64
+void connection_join(struct http_connection *connection);
+void connection_leave(struct http_connection *connection);
+void connection_reads_head(struct http_connection *connection); /* its first line is there */
+/* All of it is there. False: too late, it is being closed. */
+bool connection_has_head(struct http_connection *connection);
+void connection_is_met(struct http_connection *connection); /* no stranger any more */
+void connection_rests(struct http_connection *connection);  /* the answer is out */
+int connections_watch(struct http *http, struct error *err);
+void connections_unwatch(struct http *http); /* `stopping` is set */
 
 /* Header fields we look at; they live as long as the exchange. */
 struct headers {
 	const char *host, *origin, *content_type, *content_length, *transfer_encoding, *expect;
 	const char *accept, *idempotency_key, *range, *last_event_id;
 	const char *connection, *upgrade, *websocket_key, *websocket_version;
-	const char *authorization, *run_id, *forwarded, *request_id;
+	const char *authorization, *run_id, *forwarded, *request_id, *fetch_site;
 	bool repeated; /* one that may stand only once stood twice */
+	/* While they are read: where the line before ended, and what was wrong. */
+	const char *line_end, *malformed;
+	bool shows_lines;
 };
 
 struct exchange {
 	struct http_connection *connection;
 	struct MHD_Connection *mhd;
 	char *raw_url;
+	const char *line_end; /* of the request line, in the library's buffer */
 	struct url url;
 	char *path;
 	struct headers headers;

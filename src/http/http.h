@@ -39,6 +39,7 @@ struct request {
 	enum http_method method;
 	char id[ID_SIZE]; /* request id, also in the X-Request-Id answer header */
 	struct actor actor;
+	char named_company[ID_SIZE]; /* its id stands in param[0] when the path has its name */
 	char company_id[ID_SIZE]; /* of what the path names; filled by authorization, "" for none */
 	unsigned permissions;     /* the caller's in that company; ask request_may */
 	const struct route *route;
@@ -186,7 +187,9 @@ enum route_access {
 	ACCESS_BOARD,        /* the same, people only */
 	ACCESS_AGENTS,       /* people or agents with agents:create */
 	ACCESS_ENVIRONMENTS, /* people or agents with environments:manage */
+	ACCESS_LEASES,       /* people or agents with leases:use, or environments:manage */
 	ACCESS_MEMBERS,      /* people with users:manage_permissions */
+	ACCESS_METRICS,      /* as ACCESS_ADMIN, and tokens with metrics:read */
 	ACCESS_ADMIN,        /* instance admins and local trust */
 };
 /* What the first :name of the path names, so that one function can find its company. */
@@ -253,11 +256,12 @@ struct http_options {
 	struct clock *clock;
 	struct http_access access;
 	int max_connections;            /* 0: 4096 */
-	int max_per_peer;               /* per client address over TCP; 0: 3000 */
+	int max_per_peer;               /* per client address, beyond loopback; 0: 3000 */
 	const char *tls_cert, *tls_key; /* PEM files: TCP speaks TLS; both or none */
 	int max_bad_tokens;             /* per client at one time; 0: 10 */
 	int64_t max_body;               /* 0: HTTP_MAX_BODY */
 	int idle_seconds; /* a connection between two requests or in the middle of one; 0: 60 */
+	int head_seconds; /* for the head of a request, however its bytes drip; 0: 10 */
 	const char *const
 		*allowed_hosts; /* besides localhost names and loopback addresses; may be NULL */
 };

@@ -217,7 +217,9 @@ static enum MHD_Result refuse(struct exchange *exchange)
 	int64_t length = exchange_declared_length(exchange);
 
 	exchange->refused = true;
-	if (exchange->must_close || length > DISCARD_MAX)
+	/* A stranger's body could drip for as long as it likes. */
+	if (exchange->must_close || length > DISCARD_MAX ||
+	    (length != 0 && !exchange->connection->is_known))
 		return send_error(exchange, &exchange->err, true);
 	if (length != 0 && exchange->headers.expect)
 		return send_error(exchange, &exchange->err, false);
@@ -389,6 +391,8 @@ enum MHD_Result exchange_step(struct exchange *exchange, const char *method, siz
 {
 	if (!exchange->opened) {
 		exchange->opened = true;
+		if (!connection_has_head(exchange->connection))
+			return MHD_NO;
 		if (exchange_check(exchange, method, target_len, &exchange->err) < 0 ||
 		    open_sink(exchange, &exchange->err) < 0)
 			return refuse(exchange);

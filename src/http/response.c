@@ -87,6 +87,7 @@ size_t response_headers(const struct response *response, const struct exchange *
 	out[n++] = (struct header){ "X-Request-Id", exchange->request.id };
 	out[n++] = (struct header){ "Cache-Control", "no-store" };
 	out[n++] = (struct header){ "X-Content-Type-Options", "nosniff" };
+	out[n++] = (struct header){ "Cross-Origin-Resource-Policy", "same-origin" };
 	for (size_t i = 0; i < ARRAY_SIZE(response->header_name); i++)
 		if (response->header_name[i][0])
 			out[n++] = (struct header){ response->header_name[i],

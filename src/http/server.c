@@ -11,6 +11,7 @@
 #define DEFAULT_CONNECTIONS 4096
 #define DEFAULT_PER_PEER 3000
 #define DEFAULT_IDLE_SECONDS 60
+#define DEFAULT_HEAD_SECONDS 10
 #define DEFAULT_BAD_TOKENS 10
 #define BAD_TOKEN_MS 6000 /* until one of them is forgotten */
 #define PRIORITIES "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
@@ -45,28 +46,12 @@ static void connection_changed(void *arg, struct MHD_Connection *mhd, void **con
 		connection->fd =
 			MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 		*context = connection;
+		connection_join(connection);
+		return;
 	}
-	pthread_mutex_lock(&http->lock);
-	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-		connection->next = http->connections;
-		if (connection->next)
-			connection->next->prev = connection;
-		http->connections = connection;
-		http->connection_count++;
-	} else {
-		if (connection->prev)
-			connection->prev->next = connection->next;
-		else
-			http->connections = connection->next;
-		if (connection->next)
-			connection->next->prev = connection->prev;
-		http->connection_count--;
-	}
-	pthread_mutex_unlock(&http->lock);
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-		*context = NULL;
-		free(connection);
-	}
+	connection_leave(connection);
+	*context = NULL;
+	free(connection);
 }
 
 /* The only place that sees the URI as it was sent; what it returns becomes the exchange. */
@@ -76,7 +61,10 @@ static void *request_began(void *arg, const char *uri, struct MHD_Connection *mh
 		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 	(void)arg;
 
-	return connection ? exchange_new(connection, mhd, uri) : NULL;
+	if (!connection)
+		return NULL;
+	connection_reads_head(connection);
+	return exchange_new(connection, mhd, uri);
 }
 
 /*
@@ -92,6 +80,7 @@ static enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const
 	if (!*context || version <= url)
 		return MHD_NO;
 	((struct exchange *)*context)->is_http_1_1 = streq(version, "HTTP/1.1");
+	((struct exchange *)*context)->line_end = version + strlen(version);
 	return exchange_step(*context, method, (size_t)(version - url) - 1, upload, upload_len);
 }
 
@@ -99,6 +88,8 @@ static void request_ended(void *arg, struct MHD_Connection *mhd, void **context,
 			  enum MHD_RequestTerminationCode why)
 {
 	struct listener *listener = arg;
+	struct http_connection *connection =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 	(void)why;
 
 	/* A stream switched the idle limit off; what follows on this connection has it again. */
@@ -106,6 +97,8 @@ static void request_ended(void *arg, struct MHD_Connection *mhd, void **context,
 	if (*context)
 		exchange_free(*context);
 	*context = NULL;
+	if (connection)
+		connection_rests(connection);
 }
 
 static size_t leave_escaped(void *arg, struct MHD_Connection *mhd, char *text)
@@ -126,11 +119,23 @@ static void log_library(void *arg, const char *fmt, va_list ap)
 	log_debug("libmicrohttpd: %s", buf_str(&text));
 }
 
+/*
+ * Up to 0.9.76 the library parses in place: it writes a NUL over each byte of a line's end and
+ * moves nothing but folded lines. Later ones refuse by themselves, when strict, what that is needed
+ * for.
+ */
+static bool library_shows_lines(void)
+{
+	int major, minor, patch;
+
+	return sscanf(MHD_get_version(), "%d.%d.%d", &major, &minor, &patch) == 3 && major == 0 &&
+	       minor == 9 && patch <= 76;
+}
+
 static int listener_start(struct listener *listener, int fd, const struct http_options *options,
 			  struct error *err)
 {
-	unsigned limit = (unsigned)(options->max_connections ? options->max_connections
-							     : DEFAULT_CONNECTIONS);
+	unsigned limit = (unsigned)listener->http->max_connections;
 	unsigned per_peer =
 		(unsigned)(options->max_per_peer ? options->max_per_peer : DEFAULT_PER_PEER);
 
@@ -139,8 +144,9 @@ static int listener_start(struct listener *listener, int fd, const struct http_o
 		/* first, so that it hears of everything that follows */
 		{ MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)log_library, NULL },
 		{ MHD_OPTION_LISTEN_SOCKET, fd, NULL },
+		{ MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
 		{ MHD_OPTION_CONNECTION_LIMIT, limit, NULL },
-		{ MHD_OPTION_PER_IP_CONNECTION_LIMIT, listener->is_unix ? 0 : per_peer, NULL },
+		{ MHD_OPTION_PER_IP_CONNECTION_LIMIT, listener->is_wide ? per_peer : 0, NULL },
 		{ MHD_OPTION_CONNECTION_TIMEOUT, listener->http->idle_seconds, NULL },
 		{ MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL },
 		{ MHD_OPTION_THREAD_STACK_SIZE, THREAD_STACK, NULL },
@@ -198,6 +204,7 @@ static void http_free(struct http *http)
 	tls_free(http->tls);
 	close_fdp(&http->stop_fd);
 	pthread_cond_destroy(&http->quiet);
+	pthread_cond_destroy(&http->overdue);
 	pthread_mutex_destroy(&http->lock);
 	free(http);
 }
@@ -212,6 +219,7 @@ int http_start(const struct http_options *options, struct http **out, struct err
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&http->quiet, &attr);
+	pthread_cond_init(&http->overdue, &attr);
 	pthread_condattr_destroy(&attr);
 	http->server = options->server;
 	random_bytes(http->id_seed, sizeof(http->id_seed));
@@ -221,10 +229,16 @@ int http_start(const struct http_options *options, struct http **out, struct err
 	http->max_body = options->max_body ? options->max_body : HTTP_MAX_BODY;
 	http->idle_seconds =
 		(unsigned)(options->idle_seconds ? options->idle_seconds : DEFAULT_IDLE_SECONDS);
+	http->head_ms = 1000 * (int64_t)(options->head_seconds ? options->head_seconds
+							       : DEFAULT_HEAD_SECONDS);
+	http->max_connections =
+		(size_t)(options->max_connections ? options->max_connections : DEFAULT_CONNECTIONS);
+	atomic_store(&http->watched_until, INT64_MAX);
 	atomic_store(&http->idle_since, clock_mono(http->clock));
 	http->failures = failures_new(
 		http->clock, options->max_bad_tokens ? options->max_bad_tokens : DEFAULT_BAD_TOKENS,
 		BAD_TOKEN_MS);
+	http->shows_lines = library_shows_lines();
 	http->port = tcp_fd >= 0 ? socket_port(tcp_fd) : 0;
 	http->tcp = (struct listener){ .http = http,
 				       .is_wide = tcp_fd >= 0 && !socket_is_loopback(tcp_fd) };
@@ -238,7 +252,8 @@ int http_start(const struct http_options *options, struct http **out, struct err
 	}
 	/* Before the first listener: a handler may ask for it while the second one still starts. */
 	*out = http;
-	if ((tcp_fd >= 0 && listener_start(&http->tcp, steal_fd(&tcp_fd), options, err) < 0) ||
+	if (connections_watch(http, err) < 0 ||
+	    (tcp_fd >= 0 && listener_start(&http->tcp, steal_fd(&tcp_fd), options, err) < 0) ||
 	    (unix_fd >= 0 && listener_start(&http->local, steal_fd(&unix_fd), options, err) < 0)) {
 		*out = NULL;
 		http_stop(http, 0);
@@ -334,5 +349,6 @@ void http_stop(struct http *http, int64_t wait_ms)
 		MHD_stop_daemon(http->tcp.daemon);
 	if (http->local.daemon)
 		MHD_stop_daemon(http->local.daemon);
+	connections_unwatch(http);
 	http_free(http);
 }

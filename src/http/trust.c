@@ -1,16 +1,27 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "http/trust.h"
 
 #define DIAG_TIMEOUT_MS 1000
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#define ID_MAP_MAX 4096
 
 static void put_address(const struct sockaddr_storage *from, __be32 address[4], __be16 *port)
 {
@@ -141,16 +152,97 @@ bool socket_is_of_this_machine(int fd)
 	       (address_is_loopback(&peer) && address_is_loopback(&self));
 }
 
+/*
+ * The process that connected, and its number. Linux 6.5 hands out the process itself; before, its
+ * number could be a later process's by now: the caller asks right after accepting.
+ */
+static int peer_process(int fd, pid_t *pid, struct error *err)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	int process = -1;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+		return error_errno(err, errno, "cannot read the peer of a unix socket");
+	/* A number of 0: its process namespace cannot be seen from here. */
+	if (cred.pid <= 0)
+		return error_set(err, ERR_FORBIDDEN, "the peer's process cannot be seen");
+	len = sizeof(process);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &len) < 0)
+		process = errno == ENOPROTOOPT ? (int)syscall(SYS_pidfd_open, cred.pid, 0) : -1;
+	if (process < 0)
+		return error_errno(err, errno, "the peer's process cannot be opened");
+	*pid = cred.pid;
+	return process;
+}
+
+/* Whether it maps every uid to itself, as the first namespace of a machine does. */
+static bool maps_everything(const char *path)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	unsigned inside, outside, count;
+
+	return file_read(AT_FDCWD, path, &text, ID_MAP_MAX, NULL) == 0 &&
+	       sscanf(buf_str(&text), "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 &&
+	       outside == 0 && count == UINT32_MAX;
+}
+
+static bool namespaces_are_one(pid_t pid)
+{
+	struct stat own, theirs;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	if (stat("/proc/self/ns/user", &own) < 0)
+		return false;
+	if (stat(path, &theirs) == 0)
+		return own.st_dev == theirs.st_dev && own.st_ino == theirs.st_ino;
+	if (errno != EACCES)
+		return false;
+	/*
+	 * Of another user's process, root's above all, an ordinary user may not see the namespace,
+	 * only its table. One that maps everything to itself can be made by root alone.
+	 */
+	snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+	return maps_everything("/proc/self/uid_map") && maps_everything(path);
+}
+
+/*
+ * Seen from outside, a process in a user namespace that somebody made has the uid of its maker. A
+ * place of an ordinary user's server is one, so a uid alone does not tell it from that user.
+ */
+static bool peer_is_in_our_userns(int fd, struct error *err)
+{
+	pid_t pid;
+	_cleanup_close_ int process = peer_process(fd, &pid, err);
+
+	if (process < 0)
+		return false;
+
+	bool same = namespaces_are_one(pid);
+	struct pollfd ended = { .fd = process, .events = POLLIN };
+
+	/* While it lives its number is its own: it was that process that was looked at. */
+	if (!same || poll(&ended, 1, 0) != 0)
+		error_set(err, ERR_FORBIDDEN, "the peer is not in the server's user namespace");
+	return same && ended.revents == 0;
+}
+
 bool peer_is_trusted(int fd)
 {
 	_cleanup_error_ struct error err = { 0 };
+	struct sockaddr_storage self = { 0 };
+	socklen_t len = sizeof(self);
 	uid_t uid;
 
-	if (!socket_is_of_this_machine(fd))
+	if (!socket_is_of_this_machine(fd) || getsockname(fd, (struct sockaddr *)&self, &len) < 0)
 		return false;
-	if (peer_uid(fd, &uid, &err) < 0) {
+
+	bool known = peer_uid(fd, &uid, &err) == 0;
+	bool trusted = known && (uid == 0 || uid == geteuid()) &&
+		       (self.ss_family != AF_UNIX || peer_is_in_our_userns(fd, &err));
+
+	if (err.code != ERR_NONE)
 		log_debug("a peer is not trusted: %s", err.message);
-		return false;
-	}
-	return uid == 0 || uid == geteuid();
+	return trusted;
 }

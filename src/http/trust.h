@@ -14,7 +14,12 @@ int peer_uid(int fd, uid_t *uid, struct error *err);
 bool address_is_loopback(const struct sockaddr_storage *address);
 /* A unix socket, or TCP with both ends on a loopback address. */
 bool socket_is_of_this_machine(int fd);
-/* False also when the peer cannot be told, or has come over anything but that. */
+/*
+ * The server's own user or root, and over a unix socket in the server's own user namespace: what a
+ * place connects to is not its user's. Over TCP the kernel tells the uid only; places that share
+ * the host's network have uids of their own. False also when the peer cannot be told, has ended, or
+ * has come over anything but that. Ask it soon after accepting.
+ */
 bool peer_is_trusted(int fd);
 
 /*

@@ -83,6 +83,7 @@ static void run_session(void *arg, struct MHD_Connection *mhd, void *context, co
 	(void)context;
 
 	exchange->session = (struct websocket_session){ 0 };
+	exchange->connection->left_http = true;
 	count_upgraded(http, true);
 	/* A key stroke and its echo are one small packet each. */
 	if (!exchange->connection->is_unix)

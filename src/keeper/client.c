@@ -224,6 +224,11 @@ static void serve_destroy(struct client *c, const struct wire_message *m)
 				  "there is no such place");
 		return;
 	}
+	if (m->place_destroy.processes_only) {
+		place_end_processes(place);
+		client_done(c, m->stream);
+		return;
+	}
 	/* The last one to ask is told; asking again after a lost answer is how it is meant. */
 	if (place->destroyer.client)
 		wire_encode_error(&place->destroyer.client->conn.out, place->destroyer.stream,
@@ -273,7 +278,7 @@ static void serve_ping(struct client *c, const struct wire_message *m)
 static void greet(struct client *c, const struct wire_message *m)
 {
 	_cleanup_error_ struct error err = { 0 };
-	struct wire_keeper_welcome welcome = { .features = WIRE_KEEPER_HANDS,
+	struct wire_keeper_welcome welcome = { .features = WIRE_KEEPER_HANDS | WIRE_KEEPER_BOUNDS,
 					       .pid = (uint32_t)getpid(),
 					       .program_version = BERTH_VERSION };
 	char boot[ID_SIZE];

@@ -283,6 +283,8 @@ void place_free(struct place *place);
 /* So that the end of its relay is not the end of its mounts, which takes longer. */
 void place_hold_mounts(struct place *place);
 void place_destroy(struct place *place);
+/* Its relay and all that runs there; what it wrote is kept as when a relay dies. */
+void place_end_processes(struct place *place);
 /* Its relay is gone: clean up, and keep the remains as DEAD unless the relay ended by itself. */
 void place_died(struct place *place, const char *why);
 /* A child of the keeper ended; false when it was none of ours. */

@@ -343,6 +343,15 @@ void place_destroy(struct place *place)
 	}
 }
 
+void place_end_processes(struct place *place)
+{
+	if (place->phase != PLACE_IS_ALIVE)
+		return;
+	snprintf(place->ended, sizeof(place->ended), "a command outlived its deadline");
+	log_warn("place %s: its processes are ended: %s", place->id, place->ended);
+	start_cleaning(place);
+}
+
 /* The relay's own word on why it ended; without one it did not mean to. */
 static void read_ended(struct place *place, const char *otherwise)
 {

@@ -1,5 +1,8 @@
 /*
- * berth-keeper --dir DIR [--relay PROGRAM] [--idle-seconds N] [--uid-base N] [--allow-path DIR]...
+ * berth-keeper --dir DIR [--relay PROGRAM] [--idle-seconds N] [--uid-base N]
+ *
+ * A server of the release before this one also gives --allow-path DIR, any number of times: it says
+ * nothing about paths in its requests.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -214,7 +217,7 @@ int main(int argc, char **argv)
 	if (read_options(argc, argv, &options) < 0) {
 		fprintf(stderr,
 			"usage: berth-keeper --dir /DIR [--relay PROGRAM] [--idle-seconds N] "
-			"[--uid-base N] [--allow-path DIR]...\n");
+			"[--uid-base N]\n");
 		return 2;
 	}
 	if (fault_init(getenv("BERTH_FAULT"), &err) < 0 ||

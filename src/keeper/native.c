@@ -115,6 +115,7 @@ int native_fill(struct place *place, const struct wire_place_make *m, struct san
 	place->own_net = !spec->host_network;
 	place->overlaid = spec->workspace.source_fd >= 0 && spec->workspace.overlay;
 	limit_set_init(&set);
+	limits_soften(&keeper->limits, spec);
 	r = limits_plan(&keeper->limits, spec, place->id, &set, err);
 	for (int i = 0; i < LIMITS; i++)
 		place->limits[i] = steal(set.v1[i]);

@@ -25,6 +25,7 @@ struct acquisition {
 	json_t *config;         /* stored form, to be kept */
 	json_t *runtime_config; /* for the driver only */
 	struct place_request place_request;
+	struct place_bounds bounds;
 	char *provider, *provider_ref;
 	char *scope; /* "" for a place that is not reused */
 	char fingerprint[SHA256_HEX_SIZE];

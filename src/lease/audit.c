@@ -53,6 +53,19 @@ static void add(json_t *list, const char *kind, const char *id, const char *wher
 	json_array_append_new(list, entry);
 }
 
+/* On the entry that was added last: why the place is still in the queue. */
+static void add_cleanup_code(json_t *list, struct cursor *c)
+{
+	const struct place queued = { .state = PLACE_CLEANUP,
+				      .cleanup_action = (char *)col_text(c, 5),
+				      .cleanup_attempts = col_int(c, 6) };
+	enum error_code code = place_cleanup_error(&queued);
+
+	if (code != ERR_NONE)
+		json_put_str(json_array_get(list, json_array_size(list) - 1), "code",
+			     error_code_name(code));
+}
+
 struct auditing {
 	struct leases *leases;
 	json_t *list;
@@ -74,6 +87,7 @@ static void audit_place(struct auditing *a, struct cursor *c)
 		    "cleanup pending (%s): %s; %lld attempts, next at %s",
 		    col_text(c, 5) ? col_text(c, 5) : "?", col_text(c, 8) ? col_text(c, 8) : "",
 		    (long long)col_int(c, 6), next);
+		add_cleanup_code(a->list, c);
 	} else if (streq(state, "held")) {
 		if (!str_equal(status, "active"))
 			add(a->list, "place", id, where, col_int(c, 10),

@@ -26,11 +26,17 @@ int64_t cleanup_next_at(const struct leases *leases, int64_t attempts, int64_t n
 int place_finish(struct leases *leases, const struct place *place, const char *action,
 		 enum lease_status status, struct error *err)
 {
+	bool destroys = streq(action, ACTION_DESTROY);
+
+	/* A retained place stays as the failed run left it, and open for commands that look. */
+	if (!destroys && status == LEASE_RETAINED &&
+	    executor_end_execs(leases->drivers->host->executor, place->id, EXEC_LEASE_LOST,
+			       STOP_WAIT_MS, NULL) == 0)
+		return 0;
 	if (driver_stop(leases->drivers, place, STOP_WAIT_MS, err) < 0)
 		return error_wrap(err, "ending the processes");
-	if (streq(action, ACTION_DESTROY))
+	if (destroys)
 		return driver_destroy(leases->drivers, place, err);
-	/* A retained place stays as the failed run left it; only its processes end. */
 	if (status == LEASE_RETAINED)
 		return 0;
 	return driver_release(leases->drivers, place, lease_status_name(status), err);

@@ -58,6 +58,9 @@ SQL(FREE_OF_ARCHIVED, "SELECT id FROM places WHERE state = 'free' AND state <> '
 		      " AND " SQL_MINE " AND environment_id IN"
 		      "  (SELECT id FROM environments WHERE status = 'archived')"
 		      " ORDER BY updated_at, id LIMIT $4");
+SQL(FREE_OF_ENVIRONMENT, "SELECT id FROM places WHERE environment_id = $1"
+			 " AND state = 'free' AND state <> 'gone' ORDER BY updated_at, id"
+			 " LIMIT 1000");
 
 static int due_ids(struct leases *leases, const struct sql *sql, int64_t extra, char ***ids,
 		   struct error *err)
@@ -277,6 +280,26 @@ static int retire_each(struct leases *leases, const struct sql *sql, enum place_
 			result = error_wrap(err, "place %s", *id);
 	}
 	return result;
+}
+
+int leases_retire_environment(struct leases *leases, const char *environment_id, struct error *err)
+{
+	_cleanup_strv_ char **ids = NULL;
+
+	if (ids_read(leases->db, &FREE_OF_ENVIRONMENT, &ids, err, B_TEXT(environment_id)) < 0)
+		return -1;
+	for (char **id = ids; id && *id; id++) {
+		_cleanup_error_ struct error later = { 0 };
+		struct retiring r = { *id, "environment_deleted", PLACE_FREE,
+				      clock_now(leases->clock) };
+
+		if (DB_WRITE(leases->db, "lease.retire", retire_tx, &r, err) < 0)
+			return error_wrap(err, "place %s", *id);
+		/* The queue has it; what fails here the sweep tries again. */
+		if (cleanup_try(leases, *id, &later) < 0)
+			log_warn("place %s is not destroyed yet: %s", *id, later.message);
+	}
+	return 0;
 }
 
 int end_retention(struct leases *leases, struct error *err)

@@ -53,6 +53,7 @@ static void fill_place(struct acquisition *a, struct place *place)
 	id_copy(place->holder_lease, a->lease_id);
 	place->driver = r->environment->driver;
 	place->fencing = a->grant.fencing;
+	place->absence_ms = a->leases->absence_ms;
 	place->discoverable = a->grant.discoverable;
 	place->epoch++;
 	memcpy(place->relay_key, a->relay_key, sizeof(place->relay_key));
@@ -232,6 +233,17 @@ static bool has_another_name(const struct acquisition *a)
 	return !streq(a->place.id, a->place_id) || a->place.generation != a->generation;
 }
 
+static int open_place(struct acquisition *a, const struct place *place, struct error *err)
+{
+	const struct environment *environment = a->request->environment;
+
+	if (driver_open(a->leases->drivers, place, err) == 0)
+		return 0;
+	error_wrap(err, "could not reach the place made for \"%s\" (%s)", environment->name,
+		   driver_kind_name(environment->driver));
+	return error_recode(err, ERR_TRANSPORT);
+}
+
 int grant(struct acquisition *a, struct error *err)
 {
 	const struct lease_first *first = &a->request->first;
@@ -243,14 +255,14 @@ int grant(struct acquisition *a, struct error *err)
 	 * The place opens for execs before the lease exists: nobody can ask for one yet. The other
 	 * way round a lease that ends at once could be closed before it was opened.
 	 */
-	if (driver_open(a->leases->drivers, &expected, err) < 0)
+	if (open_place(a, &expected, err) < 0)
 		return -1;
 	if (write_down(a, err) < 0) {
 		stop_place(a, a->place_id);
 		return -1;
 	}
 	/* A provider that chose another name than it announced. */
-	if (has_another_name(a) && driver_open(a->leases->drivers, &a->place, err) < 0)
+	if (has_another_name(a) && open_place(a, &a->place, err) < 0)
 		return -1;
 	if (!first->begin ||
 	    first->begin(first->arg, &a->place, (struct exec_meanwhile){ 0 }, err) == 0)
@@ -311,7 +323,8 @@ static int ungrant(struct undoing *u, struct tx *tx, struct error *err)
 	lease.status = LEASE_FAILED;
 	free(lease.failure_reason);
 	lease.failure_reason = xstrdup("acquire_interrupted");
-	if (lease_released_activity_tx(tx, &lease, &place, a->request->actor, u->now, err) < 0)
+	if (lease_released_activity_tx(tx, &lease, &place, NULL, a->request->actor, u->now, err) <
+	    0)
 		return -1;
 	return lease_row_delete(tx, lease.id, err);
 }

@@ -92,7 +92,8 @@ int intent_row_by_ref(struct tx *tx, const char *provider_ref, char id[ID_SIZE],
 
 int intent_row_insert(struct tx *tx, const struct intent *i, struct error *err)
 {
-	_cleanup_free_ char *config = json_text(i->config);
+	_cleanup_json_ json_t *stored = place_config_stored(i->config);
+	_cleanup_free_ char *config = json_text(stored);
 	_cleanup_free_ char *request = json_text(i->request);
 
 	return tx_exec(tx, &INTENT_INSERT, err, B_TEXT(i->id), B_TEXT(i->company_id),

@@ -17,7 +17,7 @@
  * There is no row before the provider has answered: until then the intent of the same id stands for
  * it, so that an acquire which failed leaves no trace in the history.
  */
-#include "lease/rows.h"
+#include "lease/room.h"
 
 #include "base/text.h"
 #include "record/row.h"
@@ -58,6 +58,30 @@ static int64_t whole_seconds(int64_t ms)
 	return (ms + 999) / 1000;
 }
 
+enum error_code place_cleanup_error(const struct place *place)
+{
+	if (place->state != PLACE_CLEANUP || place->cleanup_attempts <= 0)
+		return ERR_NONE;
+	return place->cleanup_attempts == 1 && str_equal(place->cleanup_action, ACTION_RELEASE)
+		       ? ERR_LEASE_RELEASE
+		       : ERR_LEASE_CLEANUP;
+}
+
+static json_t *cleanup_error_json(const struct place *place)
+{
+	enum error_code code = place ? place_cleanup_error(place) : ERR_NONE;
+	json_t *o;
+
+	if (code == ERR_NONE)
+		return json_null();
+	o = json_object();
+	json_put_str(o, "code", error_code_name(code));
+	json_put_str(o, "message", place->cleanup_reason);
+	json_put_int(o, "attempts", place->cleanup_attempts);
+	json_put_time(o, "nextAttemptAt", place->cleanup_next_at);
+	return o;
+}
+
 json_t *lease_json(const struct lease *lease, const struct place *place)
 {
 	json_t *o = json_object();
@@ -85,6 +109,7 @@ json_t *lease_json(const struct lease *lease, const struct place *place)
 	json_put_bool(o, "paused", lease->status == LEASE_ACTIVE && lease->pause != PAUSE_NONE);
 	json_put_str(o, "failureReason", lease->failure_reason);
 	json_put_str(o, "cleanupStatus", lease->cleanup_status);
+	json_put_new(o, "cleanupError", cleanup_error_json(place));
 	json_put_ref(o, "metadata", lease->metadata);
 	json_put_str(o, "placeId", lease->place_id);
 	json_put_str(o, "placeState", place ? place_state_name(place->state) : NULL);
@@ -210,10 +235,11 @@ int lease_row_delete(struct tx *tx, const char *id, struct error *err)
 	return tx_exec(tx, &LEASE_DELETE, err, B_TEXT(id)) < 0 ? -1 : 0;
 }
 
+#define OF_PLACE(column) " (SELECT " column " FROM places WHERE places.id = leases.place_id)"
 #define LIST_FROM                                                                                  \
-	"SELECT " LEASE_READ ", (SELECT state FROM places WHERE places.id = leases.place_id),"     \
-	" (SELECT fencing FROM places WHERE places.id = leases.place_id)"                          \
-	" FROM leases WHERE environment_id = $1"
+	"SELECT " LEASE_READ                                                                       \
+	"," OF_PLACE("state") "," OF_PLACE("fencing") "," OF_PLACE("cleanup_action") "," OF_PLACE( \
+		"cleanup_attempts") "," OF_PLACE("cleanup_next_at") "," OF_PLACE("cleanup_reason") " FROM leases WHERE environment_id = $1"
 #define LIST_ORDER " ORDER BY last_used_at DESC, created_at DESC, id LIMIT $2"
 
 SQL(LEASE_LIST, LIST_FROM LIST_ORDER);
@@ -236,7 +262,7 @@ struct listing {
 static int read_listed(struct cursor *c, json_t *list, struct error *err)
 {
 	_cleanup_lease_ struct lease lease = { 0 };
-	struct place place = { 0 };
+	_cleanup_place_ struct place place = { 0 };
 
 	if (read_row(c, &lease, err) < 0)
 		return -1;
@@ -244,6 +270,10 @@ static int read_listed(struct cursor *c, json_t *list, struct error *err)
 		return unexpected_value(err, "place state", col_text(c, 27));
 	if (!fencing_parse(col_text(c, 28), &place.fencing))
 		return unexpected_value(err, "fencing", col_text(c, 28));
+	place.cleanup_action = xstrdup(col_text(c, 29));
+	place.cleanup_attempts = col_int(c, 30);
+	place.cleanup_next_at = col_int(c, 31);
+	place.cleanup_reason = xstrdup(col_text(c, 32));
 	json_array_append_new(list, lease_json(&lease, &place));
 	return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "driver/driver.h"
 #include "record/activity.h"
+#include "record/trust.h"
 
 /* Kept as these numbers. */
 enum lease_pause {
@@ -37,7 +38,9 @@ struct lease {
 };
 void lease_clear(struct lease *lease);
 #define _cleanup_lease_ _cleanup_(lease_clear)
-/* Shape of spec 01 A.4 plus generation, agentId, idleSeconds, paused, placeId, placeState, fencing.
+/*
+ * Shape of spec 01 A.4 plus generation, agentId, idleSeconds, paused, placeId, placeState, fencing
+ * and cleanupError {code, message, attempts, nextAttemptAt}.
  */
 json_t *lease_json(const struct lease *lease, const struct place *place); /* place may be NULL */
 
@@ -54,6 +57,9 @@ struct leases_options {
 	int64_t cleanup_base_ms;   /* first back-off; 0: 1000; doubles up to 5 min */
 	int64_t default_retain_ms; /* 0: 24 h */
 	int64_t max_per_company;   /* leases at a time; 0: no limit */
+	/* What places may have of this host for callers with tokens; borrowed. NULL: nothing. */
+	const struct allow *allow;
+	int64_t absence_ms; /* of the places' relays, for the record; 0: 15 min */
 };
 int leases_new(const struct leases_options *options, struct leases **leases, struct error *err);
 /*
@@ -110,22 +116,27 @@ struct lease_request {
 /*
  * All or nothing: on error no lease row exists and whatever a provider made is destroyed, queued
  * for cleanup, or spooled to disk. ERR_ENV_NOT_FOUND, ERR_ENV_INACTIVE, ERR_PLACE_BUSY with details
- * {reason, holderLeaseId?, waiting}, ERR_LEASE_ACQUIRE wrapping the driver's cause,
- * ERR_UNSUPPORTED_ENV, ERR_VALIDATION and ERR_UNPROCESSABLE for a policy that cannot be kept.
- * Capacity is first come, first served. A lease_id whose lease is active gives that lease again;
- * one whose lease has ended is ERR_LEASE_ENDED. Writes activity environment.lease_acquired.
+ * {reason, holderLeaseId?, waiting}, ERR_LEASE_ACQUIRE wrapping the driver's cause, ERR_TRANSPORT
+ * when what was made cannot be reached, ERR_UNSUPPORTED_ENV, ERR_VALIDATION and ERR_UNPROCESSABLE
+ * for a policy that cannot be kept. Capacity is first come, first served. A lease_id whose lease is
+ * active gives that lease again; one whose lease has ended is ERR_LEASE_ENDED. Writes activity
+ * environment.lease_acquired.
  */
 int lease_acquire(struct leases *leases, const struct lease_request *request, struct lease *lease,
 		  struct place *place, struct error *err);
 
-/*
- * A caller with no_local wants to get into a place of driver local; lease_acquire says so too.
- * ERR_FORBIDDEN, always in these words.
- */
-int refuse_local(struct error *err);
-
 int lease_get(struct leases *leases, const char *id, struct lease *lease, struct place *place,
 	      struct error *err); /* place may be NULL; ERR_NOT_FOUND */
+/* The lease that holds the place now, for that generation; ERR_NOT_FOUND. */
+int lease_of_place(struct leases *leases, const char *place_id, int64_t generation,
+		   struct lease *lease, struct error *err);
+/*
+ * After a restart, for whoever goes on with a command there: the place takes commands again, if it
+ * could not be opened before. ERR_LEASE_ENDED or ERR_NOT_FOUND: this holding is over; all else may
+ * go better the next time.
+ */
+int lease_open_again(struct leases *leases, const char *id, struct lease *lease,
+		     struct place *place, struct error *err);
 /* Array of lease JSON, last used first; status NULL for any. At most limit. */
 json_t *lease_list(struct leases *leases, const char *environment_id, const char *status,
 		   int64_t limit, struct error *err);
@@ -154,6 +165,7 @@ struct lease_release {
 	int64_t generation;         /* or GENERATION_UNCHECKED */
 	enum lease_status status;   /* released, expired or failed */
 	const char *failure_reason; /* NULL for none */
+	const char *run_error;      /* the activity's failureReason instead; NULL: the row's */
 	const struct actor *actor;
 	struct place *place; /* gets the place as it is afterwards; NULL: nobody asks */
 };
@@ -164,25 +176,49 @@ struct lease_release {
  */
 int lease_release(struct leases *leases, const char *id, const struct lease_release *release,
 		  struct lease *lease, struct error *err);
-/* Every active lease of a run, each on its own: one that fails does not keep the others. Array of
- * {leaseId, status, error|null}; NULL only when the database failed. */
+/*
+ * Every active lease of a run, each on its own: one that fails does not keep the others. Array of
+ * {leaseId, status, code|null, error|null}; NULL only when the database failed. `run_error` (NULL:
+ * none) is the failureReason of the activity; the row of a failed lease says
+ * "adapter_or_run_failure".
+ */
 json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_status status,
-			  const char *failure_reason, const struct actor *actor, struct error *err);
-/* Ends the holding and the place: lease `failed`, place destroyed. */
-int lease_destroy(struct leases *leases, const char *id, const struct actor *actor,
-		  struct lease *lease, struct error *err);
+			  const char *run_error, const struct actor *actor, struct error *err);
+/*
+ * Ends the holding and the place: an active lease becomes `failed`, the place is destroyed. Also
+ * for a place that is retained, or free since this lease. Returns 0 when the driver failed, too:
+ * the place is then queued (place->state is cleanup) and tried again. lease and place may be NULL.
+ */
+int lease_destroy(struct leases *leases, const char *id, int64_t generation,
+		  const struct actor *actor, struct lease *lease, struct place *place,
+		  struct error *err);
+/* Destroys every free place of an environment; one that fails stays in the cleanup queue. */
+int leases_retire_environment(struct leases *leases, const char *environment_id, struct error *err);
+/*
+ * Why a place in the cleanup queue is still there: ERR_LEASE_RELEASE when the driver failed once to
+ * release it, ERR_LEASE_CLEANUP when it failed again or could not destroy it; ERR_NONE when the
+ * driver has not failed.
+ */
+enum error_code place_cleanup_error(const struct place *place);
 /* Replaces metadata; for workspaceRealization. */
 int lease_set_metadata(struct leases *leases, const char *id, const json_t *metadata,
 		       struct error *err);
 
 /*
  * Every object that no place explains, and every promise not yet kept: array of
- * {kind, id, where, reason, since}; empty when all is well. Kinds: "place" (active without owner,
- * cleanup pending), "intent", "provider_object", "spool", "process".
+ * {kind, id, where, reason, since}, and code where a driver failed; empty when all is well. Kinds:
+ * "place" (active without owner, cleanup pending), "intent", "provider_object", "spool", "process".
  */
 json_t *leases_audit(struct leases *leases, struct error *err);
 /* Counts for health: {active, free, retained, cleanup, intents, waiting}. */
 json_t *leases_counts(struct leases *leases, struct error *err);
 /* Removes finished leases, gone places and settled intents older than the time; returns how many.
  */
-int64_t leases_prune(struct leases *leases, int64_t before_ms, struct error *err);
+struct leases_prune {
+	int64_t before_ms;
+	bool dry_run; /* counts the leases that would go */
+	/* Whether a lease that ended then must stay; NULL: none must. */
+	bool (*holds)(void *arg, const char *lease_id, int64_t released_at);
+	void *holds_arg;
+};
+int64_t leases_prune(struct leases *leases, const struct leases_prune *options, struct error *err);

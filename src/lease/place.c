@@ -15,7 +15,7 @@
  *   resuming   holder_lease is about to be active; the provider is being asked
  *   releasing  the holding has ended, its processes are being ended, the provider is being told
  *   free       reusable, nobody holds it, nothing runs there
- *   retained   kept for a look after a failure until retain_until; nothing runs there
+ *   retained   kept for a look after a failure until retain_until; its lease may run commands
  *   cleanup    queued: cleanup_action is tried again at cleanup_next_at until it works
  *   gone       the provider has nothing any more; the row keeps the generation, so that the
  *              generations of one name rise for ever
@@ -225,7 +225,8 @@ static int64_t absence_ms(const struct place *place)
 
 int place_row_insert(struct tx *tx, const struct place *p, struct error *err)
 {
-	_cleanup_free_ char *config = object_text(p->config);
+	_cleanup_json_ json_t *stored = place_config_stored(p->config);
+	_cleanup_free_ char *config = json_text(stored);
 	_cleanup_free_ char *metadata = object_text(p->metadata);
 
 	return tx_exec(tx, &PLACE_INSERT, err, B_TEXT(p->id), B_TEXT(p->company_id),
@@ -268,7 +269,8 @@ int place_row_save_state(struct tx *tx, const struct place *p, struct error *err
 
 int place_row_remake(struct tx *tx, const struct place *p, struct error *err)
 {
-	_cleanup_free_ char *config = object_text(p->config);
+	_cleanup_json_ json_t *stored = place_config_stored(p->config);
+	_cleanup_free_ char *config = json_text(stored);
 	_cleanup_free_ char *metadata = object_text(p->metadata);
 
 	if (tx_exec(tx, &PLACE_REMAKE, err, B_TEXT(p->id), B_ID(p->environment_id),

@@ -154,7 +154,7 @@ static int lose_lease(struct loss *loss, struct tx *tx, const struct place *plac
 		return -1;
 	if (!was_active)
 		return 0;
-	return lease_released_activity_tx(tx, &lease, place, &ACTOR_SYSTEM, loss->now, err);
+	return lease_released_activity_tx(tx, &lease, place, NULL, &ACTOR_SYSTEM, loss->now, err);
 }
 
 static int lose_tx(struct tx *tx, void *arg, struct error *err)

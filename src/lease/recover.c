@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/spawn.h"
 #include "base/text.h"
@@ -15,7 +16,8 @@
 SQL(HURRY_CLEANUP, "UPDATE places SET cleanup_next_at = $1 WHERE node_id = $2"
 		   " AND state = 'cleanup' AND state <> 'gone' AND cleanup_next_at > $1");
 SQL(ADOPT_HELD, "UPDATE places SET epoch = epoch + 1, boot_epoch = $2, boot_id = $3"
-		" WHERE node_id = $1 AND state = 'held' AND state <> 'gone' AND boot_epoch < $2");
+		" WHERE node_id = $1 AND state IN ('held', 'retained') AND state <> 'gone'"
+		" AND boot_epoch < $2");
 /*
  * What the earlier server had started there, in places where nothing but our own checks keeps an
  * earlier holder out, may be running still: nobody else gets them (reuse_mismatch).
@@ -26,9 +28,9 @@ SQL(UNFENCE_LEFT, "UPDATE places SET fencing = 'none' WHERE node_id = $1 AND boo
 SQL(REBOOTED_LOCAL, "SELECT id FROM places WHERE node_id = $1 AND state IN ('held', 'retained')"
 		    " AND state <> 'gone'"
 		    " AND driver = 'local' AND boot_id <> $2");
-SQL(HELD,
-    "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
-    " WHERE p.node_id = $1 AND p.state = 'held' AND p.state <> 'gone' AND l.status = 'active'");
+SQL(HELD, "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
+	  " WHERE p.node_id = $1 AND p.state IN ('held', 'retained') AND p.state <> 'gone'"
+	  " AND l.status IN ('active', 'retained')");
 
 SQL(PAUSED,
     "SELECT p.id FROM places p JOIN leases l ON l.id = p.holder_lease"
@@ -105,15 +107,58 @@ static int lose_rebooted(struct leases *leases, const struct place *place, struc
 	return place_lose(leases, place->id, place->generation, "host_rebooted", err);
 }
 
+static int open_place(struct leases *leases, const struct place *place, struct error *err)
+{
+	if (FAULT_HERE("lease.open", err) < 0)
+		return -1;
+	return driver_open(leases->drivers, place, err);
+}
+
+/* One that stays closed refuses commands until a sweep has opened it; the server starts. */
 static int open_again(struct leases *leases, const struct place *place, struct error *err)
 {
 	_cleanup_error_ struct error closed = { 0 };
 
 	(void)err;
-	/* One that stays closed refuses commands and is released like any other; the server starts.
-	 */
-	if (place->state == PLACE_HELD && driver_open(leases->drivers, place, &closed) < 0)
-		log_warn("place %s takes no commands: %s", place->id, closed.message);
+	if ((place->state != PLACE_HELD && place->state != PLACE_RETAINED) ||
+	    open_place(leases, place, &closed) == 0)
+		return 0;
+	log_warn("place %s takes no commands yet: %s", place->id, closed.message);
+	strv_push(&leases->closed, xstrdup(place->holder_lease));
+	return 0;
+}
+
+int lease_open_again(struct leases *leases, const char *id, struct lease *lease,
+		     struct place *place, struct error *err)
+{
+	if (lease_get(leases, id, lease, place, err) < 0)
+		return -1;
+	if (!((lease->status == LEASE_ACTIVE && place->state == PLACE_HELD) ||
+	      (lease->status == LEASE_RETAINED && place->state == PLACE_RETAINED)) ||
+	    place->generation != lease->generation || !streq(place->holder_lease, lease->id))
+		return error_set(err, ERR_LEASE_ENDED, "the lease has ended");
+	if (open_place(leases, place, err) < 0)
+		return -1;
+	if (lease->pause != PAUSE_NONE)
+		executor_expect_pause(leases->drivers->host->executor, place->id,
+				      place->generation);
+	return 0;
+}
+
+int open_closed_places(struct leases *leases, struct error *err)
+{
+	_cleanup_strv_ char **closed = steal(leases->closed);
+
+	(void)err;
+	for (char **id = closed; id && *id; id++) {
+		_cleanup_lease_ struct lease lease = { 0 };
+		_cleanup_place_ struct place place = { 0 };
+		_cleanup_error_ struct error why = { 0 };
+
+		if (lease_open_again(leases, *id, &lease, &place, &why) < 0 &&
+		    why.code != ERR_LEASE_ENDED && why.code != ERR_NOT_FOUND)
+			strv_push(&leases->closed, xstrdup(*id));
+	}
 	return 0;
 }
 

@@ -18,6 +18,7 @@
 SQL(NODE_LAST_BEAT, "SELECT heartbeat_at FROM nodes WHERE id = $1");
 SQL(STILL_RELEASING, "SELECT COUNT(*) FROM places WHERE id = $1 AND state = 'releasing'"
 		     " AND holder_lease = $2 AND generation = $3");
+SQL(LEASE_SETTLE, "UPDATE leases SET updated_at = updated_at WHERE id = $1");
 SQL(LEASES_OF_RUN, "SELECT id FROM leases WHERE run_id = $1 AND status = 'active'"
 		   " ORDER BY acquired_at, id");
 
@@ -28,7 +29,8 @@ void ending_clear(struct ending *ending)
 }
 
 int lease_released_activity_tx(struct tx *tx, const struct lease *l, const struct place *place,
-			       const struct actor *actor, int64_t now, struct error *err)
+			       const char *run_error, const struct actor *actor, int64_t now,
+			       struct error *err)
 {
 	_cleanup_json_ json_t *details = json_object();
 	enum lease_status status = l->status == LEASE_PENDING_CLEANUP ? l->final_status : l->status;
@@ -53,7 +55,9 @@ int lease_released_activity_tx(struct tx *tx, const struct lease *l, const struc
 	json_put_str(details, "issueId", id_is_set(l->issue_id) ? l->issue_id : NULL);
 	json_put_str(details, "status", lease_status_name(status));
 	json_put_str(details, "cleanupStatus", l->cleanup_status);
-	json_put_str(details, "failureReason", l->failure_reason);
+	json_put_str(details, "failureReason", run_error ? run_error : l->failure_reason);
+	if (place_cleanup_error(place) != ERR_NONE)
+		json_put_str(details, "code", error_code_name(place_cleanup_error(place)));
 	return activity_write_tx(tx, now, &activity, err);
 }
 
@@ -138,7 +142,8 @@ static int queue_place(struct queueing *q, struct tx *tx, struct error *err)
 	e->lease.cleanup_status = xstrdup(cleanup_status_name(CLEANUP_PENDING));
 	if (lease_row_end(tx, &e->lease, err) < 0 || place_row_save(tx, &e->place, err) < 0)
 		return -1;
-	return lease_released_activity_tx(tx, &e->lease, &e->place, e->actor, e->now, err);
+	return lease_released_activity_tx(tx, &e->lease, &e->place, e->run_error, e->actor, e->now,
+					  err);
 }
 
 static int queue_tx(struct tx *tx, void *arg, struct error *err)
@@ -163,13 +168,8 @@ static int hold_back(struct ending *e, struct tx *tx, struct error *err)
 	return place_row_save_state(tx, &e->place, err);
 }
 
-static int begin_tx(struct tx *tx, void *arg, struct error *err)
+static int end_holding_tx(struct ending *e, struct tx *tx, struct error *err)
 {
-	struct ending *e = arg;
-	int r = check_ending(e, tx, err);
-
-	if (r <= 0)
-		return r;
 	end_lease(e);
 	e->ended = true;
 	if (e->foreign) {
@@ -178,6 +178,14 @@ static int begin_tx(struct tx *tx, void *arg, struct error *err)
 		return queue_place(&q, tx, err);
 	}
 	return hold_back(e, tx, err);
+}
+
+static int begin_tx(struct tx *tx, void *arg, struct error *err)
+{
+	struct ending *e = arg;
+	int r = check_ending(e, tx, err);
+
+	return r <= 0 ? r : end_holding_tx(e, tx, err);
 }
 
 /*
@@ -203,7 +211,8 @@ static int finish_tx(struct tx *tx, void *arg, struct error *err)
 	if (look_again(e, tx, err) < 0 ||
 	    place_finished_tx(tx, e->leases, &e->place, &e->lease, e->action, e->now, err) < 0)
 		return -1;
-	return lease_released_activity_tx(tx, &e->lease, &e->place, e->actor, e->now, err);
+	return lease_released_activity_tx(tx, &e->lease, &e->place, e->run_error, e->actor, e->now,
+					  err);
 }
 
 static void queue_after_failure(struct ending *e, const struct error *why)
@@ -234,6 +243,33 @@ static void finish(struct ending *e)
 	e->unsaved = DB_WRITE(e->leases->db, "lease.released", finish_tx, e, &err) < 0;
 	if (e->unsaved)
 		log_warn("lease %s: its end is not recorded yet: %s", e->lease_id, err.message);
+}
+
+static int settle_tx(struct tx *tx, void *arg, struct error *err)
+{
+	const struct ending *e = arg;
+
+	return tx_exec(tx, &LEASE_SETTLE, err, B_TEXT(e->lease_id)) < 0 ? -1 : 0;
+}
+
+/*
+ * The row says that the holding is over, and the write that said so did not wait for the disk. One
+ * that does takes it along.
+ */
+static int settle(struct ending *e, struct error *err)
+{
+	if (DB_WRITE(e->leases->db, "lease.settled", settle_tx, e, err) == 0)
+		return 0;
+	return error_wrap(err,
+			  "the place of lease %s was given back, which is not on the disk yet: "
+			  "release it again",
+			  e->lease_id);
+}
+
+static bool is_unsettled(const struct ending *e)
+{
+	return e->unsaved || (!e->ended && e->place.state == PLACE_RELEASING &&
+			      streq(e->place.holder_lease, e->lease.id));
 }
 
 static int end_holding(struct ending *e, struct error *err)
@@ -279,6 +315,7 @@ int lease_release(struct leases *leases, const char *id, const struct lease_rele
 		.generation = release->generation,
 		.status = release->status,
 		.failure_reason = release->failure_reason,
+		.run_error = release->run_error,
 		.actor = release->actor ? release->actor : &ACTOR_SYSTEM,
 		.action = ACTION_RELEASE,
 	};
@@ -286,13 +323,13 @@ int lease_release(struct leases *leases, const char *id, const struct lease_rele
 	if (!lease_status_is_final(release->status))
 		return error_set(err, ERR_VALIDATION,
 				 "a lease is released as released, expired or failed");
-	if (end_holding(&e, err) < 0)
+	if (end_holding(&e, err) < 0 || (is_unsettled(&e) && settle(&e, err) < 0))
 		return -1;
 	return give(&e, lease, release->place, err);
 }
 
 json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_status status,
-			  const char *failure_reason, const struct actor *actor, struct error *err)
+			  const char *run_error, const struct actor *actor, struct error *err)
 {
 	_cleanup_strv_ char **ids = NULL;
 	json_t *report;
@@ -302,18 +339,26 @@ json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_
 	report = json_array();
 	for (char **id = ids; id && *id; id++) {
 		_cleanup_lease_ struct lease lease = { 0 };
+		_cleanup_place_ struct place place = { 0 };
 		_cleanup_error_ struct error why = { 0 };
 		struct lease_release release = { .generation = GENERATION_UNCHECKED,
 						 .status = status,
-						 .failure_reason = failure_reason,
-						 .actor = actor };
+						 .run_error = run_error,
+						 .actor = actor,
+						 .place = &place };
 		json_t *entry = json_object();
 		int r = lease_release(leases, *id, &release, &lease, &why);
+
+		if (r < 0)
+			error_recode(&why, ERR_LEASE_RELEASE);
+		else if (place_cleanup_error(&place) != ERR_NONE)
+			error_set(&why, place_cleanup_error(&place), "%s", place.cleanup_reason);
 
 		json_put_str(entry, "leaseId", *id);
 		json_put_str(entry, "status",
 			     lease_status_name(r < 0 ? LEASE_ACTIVE : lease.status));
-		json_put_str(entry, "error", r < 0 ? why.message : NULL);
+		json_put_str(entry, "code", why.code ? error_code_name(why.code) : NULL);
+		json_put_str(entry, "error", why.code ? why.message : NULL);
 		json_array_append_new(report, entry);
 	}
 	return report;
@@ -377,11 +422,8 @@ static int destroy_tx(struct tx *tx, void *arg, struct error *err)
 	d->queued = false;
 	if (r < 0)
 		return -1;
-	if (r > 0) {
-		end_lease(e);
-		e->ended = true;
-		return hold_back(e, tx, err);
-	}
+	if (r > 0)
+		return end_holding_tx(e, tx, err);
 	switch (e->place.state) {
 	case PLACE_RETAINED:
 	case PLACE_CLEANUP:
@@ -395,13 +437,14 @@ static int destroy_tx(struct tx *tx, void *arg, struct error *err)
 	}
 }
 
-int lease_destroy(struct leases *leases, const char *id, const struct actor *actor,
-		  struct lease *lease, struct error *err)
+int lease_destroy(struct leases *leases, const char *id, int64_t generation,
+		  const struct actor *actor, struct lease *lease, struct place *place,
+		  struct error *err)
 {
 	_cleanup_ending_ struct ending e = {
 		.leases = leases,
 		.lease_id = id,
-		.generation = GENERATION_UNCHECKED,
+		.generation = generation,
 		.status = LEASE_FAILED,
 		.failure_reason = "destroy_requested",
 		.actor = actor ? actor : &ACTOR_SYSTEM,
@@ -415,11 +458,13 @@ int lease_destroy(struct leases *leases, const char *id, const struct actor *act
 
 	flight_begin(leases, &flight, id);
 	r = DB_WRITE(leases->db, "lease.destroying", destroy_tx, &d, err);
-	if (r == 0 && e.ended)
+	if (r == 0 && e.ended && !e.foreign)
 		finish(&e);
 	else if (r == 0 && d.queued && cleanup_try(leases, e.place.id, &later) < 0)
 		log_warn("place %s is not destroyed yet: %s", e.place.id, later.message);
 	flight_end(leases, &flight);
 	capacity_changed(leases, e.place.environment_id);
-	return r < 0 ? -1 : lease ? lease_get(leases, id, lease, NULL, err) : 0;
+	if (r < 0 || (!lease && !place))
+		return r;
+	return lease_get(leases, id, lease ? lease : &e.lease, place, err);
 }

@@ -30,6 +30,21 @@ int64_t driver_deadline_ms(const json_t *config)
 	return (own > 0 ? MIN_OF(own, MAX_PERIOD_MS) : 0) + DRIVER_DEADLINE_MS;
 }
 
+/* One for work in an execution workspace says nothing about a lease without one. */
+static enum lease_policy policy_of_environment(const struct acquisition *a)
+{
+	const struct lease_request *r = a->request;
+	const char *named = json_str(r->environment->config, "leasePolicy");
+	enum lease_policy policy;
+
+	if (named && lease_policy_parse(named, &policy) &&
+	    (policy != POLICY_REUSE_BY_WORKSPACE || id_is_set(r->workspace_id)))
+		return policy;
+	return !named && driver_reuses(a->leases->drivers, r->environment)
+		       ? POLICY_REUSE_BY_ENVIRONMENT
+		       : POLICY_EPHEMERAL;
+}
+
 static int choose_policy(struct acquisition *a, const struct driver *driver, struct error *err)
 {
 	const struct lease_request *r = a->request;
@@ -37,9 +52,7 @@ static int choose_policy(struct acquisition *a, const struct driver *driver, str
 	if (r->policy)
 		a->policy = *r->policy;
 	else
-		a->policy = driver_reuses(a->leases->drivers, r->environment)
-				    ? POLICY_REUSE_BY_ENVIRONMENT
-				    : POLICY_EPHEMERAL;
+		a->policy = policy_of_environment(a);
 	if (a->policy == POLICY_REUSE_BY_WORKSPACE && !id_is_set(r->workspace_id))
 		return error_set(err, ERR_VALIDATION, "policy %s needs an execution workspace",
 				 lease_policy_name(a->policy));
@@ -145,6 +158,7 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 		.workspace_id = r->workspace_id,
 		.workspace_mode = r->workspace_mode,
 		.workspace = r->workspace,
+		.bounds = &a->bounds,
 		.deadline_ms = driver_deadline_ms(a->config),
 	};
 	if (driver_name_place(a->leases->drivers, &a->place_request, &a->provider, &a->provider_ref,
@@ -165,6 +179,7 @@ void acquisition_clear(struct acquisition *a)
 	free(a->scope);
 	place_clear(&a->place);
 	place_grant_clear(&a->grant);
+	place_bounds_clear(&a->bounds);
 	lease_clear(&a->lease);
 	*a = (struct acquisition){ 0 };
 }

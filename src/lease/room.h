@@ -44,6 +44,8 @@ struct leases {
 	int spool_dirfd;
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms, default_retain_ms;
 	int64_t max_per_company;
+	const struct allow *allow;
+	int64_t absence_ms; /* of places that are made; 0: the default */
 
 	pthread_mutex_t lock; /* guards what follows; never held across a blocking call */
 	pthread_cond_t changed;
@@ -59,7 +61,11 @@ struct leases {
 	/* The sweeper's own. */
 	int64_t reconciled_at;
 	char **sighted; /* objects that nothing explained last time */
+	char **closed;  /* leases whose places could not be opened after the start */
 };
+
+/* recover.c: tries once more what could not be opened. */
+int open_closed_places(struct leases *leases, struct error *err);
 
 void flight_begin(struct leases *leases, struct flight *flight, const char *lease_id);
 void flight_end(struct leases *leases, struct flight *flight);
@@ -137,6 +143,7 @@ struct ending {
 	int64_t generation;
 	enum lease_status status;
 	const char *failure_reason;
+	const char *run_error; /* of the run it was for; NULL: none */
 	const struct actor *actor;
 	const char *action;
 	bool (*still)(const struct lease *lease, int64_t now); /* sweeps: NULL for always */
@@ -153,8 +160,10 @@ void ending_clear(struct ending *ending);
 #define _cleanup_ending_ _cleanup_(ending_clear)
 /* Ends the holding and queues the place: the sweep's way, which calls no driver itself. */
 int ending_queue(struct ending *ending, struct error *err);
+/* `run_error` stands there instead of the row's own word for the failure (spec 01 E.7). */
 int lease_released_activity_tx(struct tx *tx, const struct lease *lease, const struct place *place,
-			       const struct actor *actor, int64_t now, struct error *err);
+			       const char *run_error, const struct actor *actor, int64_t now,
+			       struct error *err);
 
 /* Steps of the sweep; each returns -1 only for what should be logged. */
 int expire_leases(struct leases *leases, struct error *err);

@@ -31,6 +31,8 @@ int leases_new(const struct leases_options *o, struct leases **out, struct error
 	leases->db = o->db;
 	leases->clock = o->clock;
 	leases->max_per_company = o->max_per_company;
+	leases->allow = o->allow;
+	leases->absence_ms = o->absence_ms;
 	leases->node = *o->node;
 	leases->drivers = o->drivers;
 	leases->sweep_ms = o->sweep_ms > 0 ? o->sweep_ms : DEFAULT_SWEEP_MS;
@@ -60,6 +62,7 @@ void leases_free(struct leases *leases)
 	leases_stop(leases);
 	close_fdp(&leases->spool_dirfd);
 	strv_free(leases->sighted);
+	strv_free(leases->closed);
 	claims_free(leases);
 	pthread_cond_destroy(&leases->changed);
 	pthread_mutex_destroy(&leases->lock);
@@ -117,6 +120,7 @@ static const struct {
 	int (*run)(struct leases *leases, struct error *err);
 	bool can_wait;
 } STEPS[] = {
+	{ "closed places", open_closed_places, false },
 	{ "flushing the spool", spool_flush, false },
 	{ "expiry", expire_leases, false },
 	{ "leases of ended runs", end_ownerless_leases, true },

@@ -181,7 +181,7 @@ static int end_interrupted_lease(struct half_done *h, struct tx *tx, const struc
 	lease.updated_at = h->now;
 	if (lease_row_settle(tx, &lease, err) < 0)
 		return -1;
-	return lease_released_activity_tx(tx, &lease, place, &ACTOR_SYSTEM, h->now, err);
+	return lease_released_activity_tx(tx, &lease, place, NULL, &ACTOR_SYSTEM, h->now, err);
 }
 
 static int queue_half_done_tx(struct tx *tx, void *arg, struct error *err)

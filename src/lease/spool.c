@@ -103,7 +103,7 @@ static json_t *orphan_json(const struct orphan *orphan, int64_t now)
 	json_put_str(o, "providerRef", p->provider_ref);
 	json_put_str(o, "fencing", fencing_name(p->fencing));
 	json_put_bool(o, "discoverable", p->discoverable);
-	json_put_ref(o, "config", p->config);
+	json_put_new(o, "config", place_config_stored(p->config));
 	json_put_ref(o, "metadata", p->metadata);
 	json_put_str(o, "reason", orphan->reason);
 	json_put_int(o, "at", now);

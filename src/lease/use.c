@@ -41,6 +41,7 @@ struct look {
 	struct leases *leases;
 	const char *id;
 	int64_t generation, ttl_ms, now;
+	bool retained_too; /* a place that is kept for a look will do */
 	struct lease lease;
 	struct place place;
 };
@@ -78,6 +79,36 @@ static int load(struct tx *tx, void *arg, struct error *err)
 	return r < 0 ? -1 : 0;
 }
 
+struct holder {
+	const char *place_id;
+	int64_t generation;
+	struct lease *lease;
+};
+
+static int load_holder(struct tx *tx, void *arg, struct error *err)
+{
+	struct holder *h = arg;
+	_cleanup_place_ struct place place = { 0 };
+	int r = place_row_get(tx, h->place_id, &place, err);
+
+	lease_clear(h->lease);
+	if (r > 0)
+		r = place.generation == h->generation && id_is_set(place.holder_lease)
+			    ? lease_row_get(tx, place.holder_lease, h->lease, err)
+			    : 0;
+	if (r == 0)
+		return error_set(err, ERR_NOT_FOUND, "no lease holds the place");
+	return r < 0 ? -1 : 0;
+}
+
+int lease_of_place(struct leases *leases, const char *place_id, int64_t generation,
+		   struct lease *lease, struct error *err)
+{
+	struct holder h = { place_id, generation, lease };
+
+	return db_read(leases->db, load_holder, &h, err);
+}
+
 int lease_get(struct leases *leases, const char *id, struct lease *lease, struct place *place,
 	      struct error *err)
 {
@@ -105,6 +136,10 @@ static int check_holder(const struct look *look, struct error *err)
 	if (fence_check(l, &look->place, look->generation, err) < 0)
 		return -1;
 	if (fence_is_off())
+		return 0;
+	if (look->retained_too && l->status == LEASE_RETAINED &&
+	    look->place.state == PLACE_RETAINED && look->place.retain_until > look->now &&
+	    streq(look->place.holder_lease, l->id))
 		return 0;
 	if (l->status != LEASE_ACTIVE)
 		return error_set(err, ERR_LEASE_ENDED, "lease %s is not active: %s", l->id,
@@ -200,6 +235,7 @@ int lease_use(struct leases *leases, const char *id, int64_t generation, struct 
 		.id = id,
 		.generation = generation,
 		.now = clock_now(leases->clock),
+		.retained_too = true,
 	};
 
 	if (db_read(leases->db, use_tx, &look, err) < 0)

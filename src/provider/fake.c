@@ -44,6 +44,11 @@ static const struct field CONFIG_FIELDS[] = {
 	  .flags = FIELD_NONBLANK,
 	  .max = 512,
 	  .summary = "name of an image; nothing is fetched" },
+	{ .name = "leasePolicy",
+	  .type = FIELD_STRING,
+	  .one_of = lease_policy_names,
+	  .summary = "what becomes of a place after its lease, unless a lease or run says so; "
+		     "counts more than reuseLease" },
 	{ .name = "reuseLease", .type = FIELD_BOOL, .summary = "keep the place between leases" },
 	{ .name = "relay",
 	  .type = FIELD_BOOL,
@@ -188,23 +193,6 @@ static int begin_for(struct fake *fake, enum fake_operation operation, const jso
 		  err) < 0)
 		return -1;
 	return call->fail ? fake_call_refuse(call, err) : 0;
-}
-
-static int fake_validate(struct provider_host *host, const json_t *config, struct probe *out,
-			 struct error *err)
-{
-	_cleanup_json_ json_t *normal =
-		fake_normalize(config, provider_host_allows_fake(host), err);
-
-	if (!normal)
-		return -1;
-	*out = (struct probe){
-		.ok = true,
-		.driver = DRIVER_SANDBOX,
-		.summary = xstrdup("Fake sandbox provider accepts this config."),
-		.details = description(normal),
-	};
-	return 0;
 }
 
 static int fake_probe(struct provider_host *host, const json_t *config, struct probe *out,
@@ -437,14 +425,6 @@ static int fake_inventory(struct provider_host *host, struct provider_inventory 
 	return 0;
 }
 
-static bool fake_matches(const json_t *config, const char *ref, const json_t *metadata)
-{
-	return ref && *ref && is_reusable(metadata) &&
-	       str_equal(json_str(metadata, "provider"), json_str(config, "provider")) &&
-	       str_equal(json_str(metadata, "image"), json_str(config, "image")) &&
-	       has_relay(metadata) == has_relay(config);
-}
-
 static json_t *fake_config_from_metadata(const json_t *metadata)
 {
 	if (!str_equal(json_str(metadata, "provider"), KEY) || !json_str(metadata, "image"))
@@ -525,13 +505,11 @@ static int fake_stop(struct provider_host *host, const json_t *config, const cha
 const struct provider PROVIDER_FAKE = {
 	.key = KEY,
 	.display_name = "Fake",
-	.config_fields = CONFIG_FIELDS,
 	.config = &CONFIG,
 	.fencing = FENCING_PLACE,
 	.discoverable = true,
 	.supports_reuse = true,
 	.normalize = fake_normalize,
-	.validate = fake_validate,
 	.probe = fake_probe,
 	.ref = fake_ref,
 	.acquire = fake_acquire,
@@ -539,7 +517,6 @@ const struct provider PROVIDER_FAKE = {
 	.release = fake_release,
 	.destroy = fake_destroy,
 	.inventory = fake_inventory,
-	.matches = fake_matches,
 	.config_from_metadata = fake_config_from_metadata,
 	.start = fake_start,
 	.execute = fake_execute,

@@ -23,6 +23,7 @@ struct provider_host {
 	bool allow_fake;
 	struct clock *clock;
 	struct executor *executor;
+	char *socket_dir;
 	pthread_mutex_t lock; /* held while a corner is made; what is in one does not change */
 	struct corner corners[MAX_PROVIDERS];
 	size_t count;
@@ -43,6 +44,7 @@ int provider_host_new(const struct provider_host_options *options, struct provid
 	h->allow_fake = options->allow_fake;
 	h->clock = options->clock;
 	h->executor = options->executor;
+	h->socket_dir = options->socket_dir ? xstrdup(options->socket_dir) : NULL;
 	pthread_mutex_init(&h->lock, NULL);
 	*host = h;
 	return 0;
@@ -64,6 +66,7 @@ void provider_host_free(struct provider_host *host)
 	pthread_mutex_destroy(&host->lock);
 	close_fdp(&host->state_dirfd);
 	free(host->state_path);
+	free(host->socket_dir);
 	free(host);
 }
 
@@ -80,6 +83,11 @@ struct clock *provider_host_clock(const struct provider_host *host)
 struct executor *provider_host_executor(const struct provider_host *host)
 {
 	return host->executor;
+}
+
+const char *provider_host_socket_dir(const struct provider_host *host)
+{
+	return host->socket_dir;
 }
 
 /* A new directory is as durable as what will be kept in it. */

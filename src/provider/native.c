@@ -98,23 +98,6 @@ static json_t *description(const json_t *config)
 	return out;
 }
 
-static int native_validate(struct provider_host *host, const json_t *config, struct probe *out,
-			   struct error *err)
-{
-	_cleanup_json_ json_t *normal = native_normalize(config, false, err);
-
-	(void)host;
-	if (!normal)
-		return -1;
-	*out = (struct probe){
-		.ok = true,
-		.driver = DRIVER_SANDBOX,
-		.summary = xstrdup("Native sandbox provider accepts this config."),
-		.details = description(normal),
-	};
-	return 0;
-}
-
 static char *native_ref(const struct provider_request *request)
 {
 	return xasprintf(REF "%s", request->lease_id);
@@ -139,7 +122,7 @@ static int open_place(struct provider_host *host, const struct provider_request 
 		return error_set(err, ERR_INTERNAL, "a native place is made for a holding");
 	store_name(ref, store);
 	if (filter_for(host, request, &filter, err) < 0 ||
-	    native_sandbox(request->config, request->workspace, keep ? store : NULL, filter,
+	    native_sandbox(request, keep ? store : NULL, provider_host_socket_dir(host), filter,
 			   &sandbox, err) < 0)
 		return -1;
 	place.sandbox = sandbox.data;
@@ -284,18 +267,30 @@ static int probe_made(struct provider_host *host, const struct provider_request 
 	return 0;
 }
 
+/* Whoever asks was judged by the config alone: no command of theirs will run in this place. */
 static int native_probe(struct provider_host *host, const json_t *config, struct probe *out,
 			struct error *err)
 {
+	static const struct allow_caller ANYTHING = { .trusted = true };
+	_cleanup_(place_bounds_clear) struct place_bounds bounds = { 0 };
+	struct place_needs needs = { 0 };
 	_cleanup_(provider_lease_clear) struct provider_lease lease = { 0 };
 	_cleanup_error_ struct error why = { 0 };
 	_cleanup_free_ char *ref = NULL;
 	uint8_t key[PLACE_KEY_SIZE];
 	char place_id[ID_SIZE];
 	struct provider_request request = {
-		.config = config, .place_id = place_id, .generation = 1, .key = key
+		.config = config,
+		.place_id = place_id,
+		.generation = 1,
+		.key = key,
+		.bounds = &bounds,
 	};
 	int r;
+
+	native_needs(config, &needs);
+	if (allow_needs(&ANYTHING, &needs, &bounds, err) < 0)
+		return -1;
 
 	id_new(place_id);
 	random_bytes(key, sizeof(key));
@@ -333,13 +328,6 @@ static int native_inventory(struct provider_host *host, struct provider_inventor
 		if (str_starts(labels[i], REF))
 			out->refs[count++] = xstrdup(labels[i]);
 	return 0;
-}
-
-static bool native_matches(const json_t *config, const char *ref, const json_t *metadata)
-{
-	return ref && str_starts(ref, REF) && native_is_reusable(metadata) &&
-	       str_equal(json_str(metadata, "provider"), json_str(config, "provider")) &&
-	       str_equal(json_str(metadata, "root"), json_str(config, "root"));
 }
 
 static json_t *native_config_from_metadata(const json_t *metadata)
@@ -426,14 +414,14 @@ static int native_stop(struct provider_host *host, const json_t *config, const c
 const struct provider PROVIDER_NATIVE = {
 	.key = NATIVE_KEY,
 	.display_name = "Native",
-	.config_fields = NATIVE_FIELDS,
+	.config = &NATIVE_CONFIG,
 	.fencing = FENCING_PLACE,
 	.discoverable = true,
 	.supports_reuse = true,
 	.fleeting = true,
 	.mounts_workspace = true,
+	.needs = native_needs,
 	.normalize = native_normalize,
-	.validate = native_validate,
 	.probe = native_probe,
 	.ref = native_ref,
 	.begin = native_begin,
@@ -442,7 +430,6 @@ const struct provider PROVIDER_NATIVE = {
 	.release = native_release,
 	.destroy = native_destroy,
 	.inventory = native_inventory,
-	.matches = native_matches,
 	.config_from_metadata = native_config_from_metadata,
 	.open = native_open,
 	.start = native_start,

@@ -1,13 +1,16 @@
 #include "provider/native_config.h"
 
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include "base/path.h"
 #include "base/text.h"
 #include "wire/message.h"
 #include "wire/walls.h"
 
 #define MIB (1024ull * 1024)
-#define MOUNTS_MAX 32
+#define PIDS_DEFAULT 4096
+#define OPEN_FILES_DEFAULT 16384
 
 static const char *const OWN_KEY[] = { NATIVE_KEY, NULL };
 static const char *const WRITABLES[] = { "overlay", "tmpfs", NULL };
@@ -16,14 +19,15 @@ static const char *const NETWORKS[] = { "none", "host", NULL };
 static const struct field LIMIT_FIELDS[] = {
 	{ .name = "memoryMb",
 	  .type = FIELD_INT,
-	  .min = 8,
+	  .min = 0,
 	  .max = 1 << 24,
-	  .summary = "memory of all processes together" },
+	  .summary = "memory of all processes together; three quarters of the machine's if it is "
+		     "not said, 0 is no limit" },
 	{ .name = "pids",
 	  .type = FIELD_INT,
-	  .min = 1,
+	  .min = 0,
 	  .max = 4194304,
-	  .summary = "processes and threads" },
+	  .summary = "processes and threads; 4096 if it is not said, 0 is no limit" },
 	{ .name = "cpus", .type = FIELD_ANY, .summary = "processors, 0.5 is half of one" },
 	{ .name = "diskMb",
 	  .type = FIELD_INT,
@@ -32,14 +36,15 @@ static const struct field LIMIT_FIELDS[] = {
 	  .summary = "what it may write; needs writable tmpfs" },
 	{ .name = "openFiles",
 	  .type = FIELD_INT,
-	  .min = 16,
+	  .min = 0,
 	  .max = 1048576,
-	  .summary = "open files of each process" },
+	  .summary = "open files of each process; 16384 if it is not said, 0 is no limit" },
 	{ .name = "wallSeconds",
 	  .type = FIELD_INT,
-	  .min = 1,
+	  .min = 0,
 	  .max = 31536000,
-	  .summary = "how long one command may take" },
+	  .summary = "how long one command may take; a run's has 4 hours if it is not said, 0 is "
+		     "no limit" },
 	{ 0 },
 };
 
@@ -55,7 +60,7 @@ static const struct field POOL_FIELDS[] = {
 	{ 0 },
 };
 
-const struct field NATIVE_FIELDS[] = {
+static const struct field FIELDS[] = {
 	{ .name = "provider", .type = FIELD_STRING, .one_of = OWN_KEY, .summary = "always native" },
 	{ .name = "root",
 	  .type = FIELD_STRING,
@@ -78,6 +83,10 @@ const struct field NATIVE_FIELDS[] = {
 	  .type = FIELD_ANY,
 	  .summary = "[{source, target, readOnly}]: directories of the host, beneath those the "
 		     "operator allows" },
+	{ .name = "sockets",
+	  .type = FIELD_BOOL,
+	  .summary = "true leaves unix sockets that lie in mounts or in an in_place workspace in "
+		     "reach; they are covered otherwise" },
 	{ .name = "user",
 	  .type = FIELD_STRING,
 	  .flags = FIELD_NONBLANK,
@@ -87,6 +96,11 @@ const struct field NATIVE_FIELDS[] = {
 	  .type = FIELD_STRING_MAP,
 	  .max = 256,
 	  .summary = "environment of every command" },
+	{ .name = "leasePolicy",
+	  .type = FIELD_STRING,
+	  .one_of = lease_policy_names,
+	  .summary = "what becomes of a place after its lease, unless a lease or run says so; "
+		     "counts more than reuseLease" },
 	{ .name = "reuseLease", .type = FIELD_BOOL, .summary = "keep the files between leases" },
 	{ .name = "warmPool",
 	  .type = FIELD_OBJECT,
@@ -119,6 +133,13 @@ static const char *refuse_user(const json_t *value)
 		       : "must be lower case letters, digits, dashes and underscores";
 }
 
+static bool is_between(const json_t *limits, const char *key, int64_t low, int64_t high)
+{
+	int64_t number = json_int(limits, key, 0);
+
+	return number >= low && number <= high;
+}
+
 static const char *refuse_limits(const json_t *value)
 {
 	const json_t *cpus = json_object_get(value, "cpus");
@@ -126,6 +147,10 @@ static const char *refuse_limits(const json_t *value)
 
 	if (cpus && (!json_is_number(cpus) || number < 0.01 || number > 1024))
 		return "cpus must be a number from 0.01 to 1024";
+	if (is_between(value, "memoryMb", 1, 7))
+		return "memoryMb must be 0 for no limit, or at least 8";
+	if (is_between(value, "openFiles", 1, 15))
+		return "openFiles must be 0 for no limit, or at least 16";
 	return NULL;
 }
 
@@ -138,7 +163,7 @@ static const struct field MOUNT_FIELDS[] = {
 
 static const char *refuse_mounts(const json_t *value)
 {
-	if (!json_is_array(value) || json_array_size(value) > MOUNTS_MAX)
+	if (!json_is_array(value) || json_array_size(value) > PLACE_MOUNTS_MAX)
 		return "must be an array of at most 32 mounts";
 	for (size_t i = 0; i < json_array_size(value); i++) {
 		const json_t *mount = json_array_get(value, i);
@@ -179,7 +204,7 @@ static const struct config_rule RULES[] = {
 	{ 0 },
 };
 
-static const struct config_schema CONFIG = { .fields = NATIVE_FIELDS, .rules = RULES };
+const struct config_schema NATIVE_CONFIG = { .fields = FIELDS, .rules = RULES };
 
 static int refuse(struct error *err, const char *why)
 {
@@ -205,7 +230,7 @@ static int check_whole(const json_t *config, struct error *err)
 
 json_t *native_normalize(const json_t *config, bool allow_faults, struct error *err)
 {
-	_cleanup_json_ json_t *normal = config_normalize(&CONFIG, config, err);
+	_cleanup_json_ json_t *normal = config_normalize(&NATIVE_CONFIG, config, err);
 
 	(void)allow_faults;
 	return normal && check_whole(normal, err) == 0 ? steal(normal) : NULL;
@@ -238,6 +263,23 @@ bool native_shares(const json_t *config, const struct workspace_mount *workspace
 	return false;
 }
 
+void native_needs(const json_t *config, struct place_needs *out)
+{
+	const json_t *mounts = json_array_at(config, "mounts");
+	const char *root = json_str(config, "root");
+
+	out->root = root && !streq(root, "host") ? root : NULL;
+	out->host_network = str_equal(json_str(config, "network"), "host");
+	out->sockets = json_is_true(json_object_get(config, "sockets"));
+	out->root_user = str_equal(json_str(config, "user"), "root");
+	for (size_t i = 0; i < json_array_size(mounts) && i < PLACE_MOUNTS_MAX; i++) {
+		const json_t *mount = json_array_get(mounts, i);
+
+		out->mounts[out->mount_count].source = json_str(mount, "source");
+		out->mounts[out->mount_count++].writable = !is_read_only(mount);
+	}
+}
+
 static uint64_t required(const json_t *config)
 {
 	const json_t *names = json_array_at(config, "require");
@@ -251,37 +293,92 @@ static uint64_t required(const json_t *config)
 	return walls;
 }
 
-int native_sandbox(const json_t *config, const struct workspace_mount *workspace, const char *store,
+/*
+ * Limits that nobody asked for: one place cannot take the machine from all the others. The keeper
+ * of an ordinary user can have no cgroups, so none of theirs are sent.
+ */
+static int64_t default_memory_mb(void)
+{
+	int64_t pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+
+	if (geteuid() != 0 || pages <= 0 || size <= 0)
+		return 0;
+	return MAX_OF(pages / 4 * 3 / ((int64_t)MIB / size), 8);
+}
+
+static int64_t default_pids(void)
+{
+	return geteuid() == 0 ? PIDS_DEFAULT : 0;
+}
+
+/* No more than this host's own: it cannot be raised everywhere. */
+static int64_t default_open_files(void)
+{
+	struct rlimit own;
+
+	if (getrlimit(RLIMIT_NOFILE, &own) < 0 || own.rlim_max == RLIM_INFINITY)
+		return OPEN_FILES_DEFAULT;
+	return (int64_t)MIN_OF(own.rlim_max, (rlim_t)OPEN_FILES_DEFAULT);
+}
+
+static uint32_t soft_limits(const json_t *limits)
+{
+	return (json_object_get(limits, "memoryMb") ? 0 : WIRE_SOFT_MEMORY) |
+	       (json_object_get(limits, "pids") ? 0 : WIRE_SOFT_PIDS);
+}
+
+/* One for the root, if it has one, then one for each mount: as wire/message.h wants them. */
+static void put_within(const struct place_needs *needs, const struct place_bounds *bounds,
+		       const char *words[PLACE_MOUNTS_MAX + 2], struct wire_strv *out)
+{
+	if (!bounds)
+		return;
+	if (needs->root)
+		words[out->count++] = bounds->root;
+	for (size_t i = 0; i < needs->mount_count; i++)
+		words[out->count++] = bounds->mounts[i];
+	out->v = words;
+}
+
+int native_sandbox(const struct provider_request *request, const char *store, const char *closed,
 		   const struct seccomp_filter *filter, struct buf *out, struct error *err)
 {
+	const json_t *config = request->config;
+	const struct workspace_mount *workspace = request->workspace;
 	const json_t *limits = json_object_at(config, "limits");
 	const json_t *mounts = json_array_at(config, "mounts");
-	const char *root = json_str(config, "root"), *user = json_str(config, "user");
-	const char *words[3 * MOUNTS_MAX + 1] = { 0 };
+	const char *user = json_str(config, "user");
+	const char *within[PLACE_MOUNTS_MAX + 2] = { 0 };
+	struct place_needs needs = { 0 };
+	const char *words[3 * PLACE_MOUNTS_MAX + 1] = { 0 };
 	struct wire_sandbox m = {
-		.root = root && !streq(root, "host") ? root : NULL,
 		.tmpfs = str_equal(json_str(config, "writable"), "tmpfs"),
-		.host_network = str_equal(json_str(config, "network"), "host"),
-		.memory_bytes = (uint64_t)json_int(limits, "memoryMb", 0) * MIB,
-		.pids = (uint32_t)json_int(limits, "pids", 0),
+		.memory_bytes = (uint64_t)json_int(limits, "memoryMb", default_memory_mb()) * MIB,
+		.pids = (uint32_t)json_int(limits, "pids", default_pids()),
+		.soft_limits = soft_limits(limits),
 		.cpu_percent =
 			(uint32_t)(json_number_value(json_object_get(limits, "cpus")) * 100 + 0.5),
 		.disk_bytes = (uint64_t)json_int(limits, "diskMb", 0) * MIB,
-		.open_files = (uint32_t)json_int(limits, "openFiles", 0),
+		.open_files = (uint32_t)json_int(limits, "openFiles", default_open_files()),
 		.user = user,
 		.seccomp = { filter->whole.data, (uint32_t)filter->whole.len },
 		.seccomp_base = { filter->base.data, (uint32_t)filter->base.len },
 		.seccomp_exec = { filter->exec.data, (uint32_t)filter->exec.len },
 		.require = required(config),
 		.store = store,
+		.closed = { &closed, closed ? 1 : 0 },
 	};
 
+	native_needs(config, &needs);
+	m.root = needs.root;
+	m.host_network = needs.host_network;
+	m.sockets = needs.sockets;
 	if (workspace) {
 		m.workspace = workspace->path;
 		m.overlay = workspace->how == WORKSPACE_OVERLAY;
 		m.masks = m.overlay ? workspace->masks : NULL;
 	}
-	for (size_t i = 0; i < json_array_size(mounts) && i < MOUNTS_MAX; i++) {
+	for (size_t i = 0; i < json_array_size(mounts) && i < PLACE_MOUNTS_MAX; i++) {
 		const json_t *mount = json_array_get(mounts, i);
 
 		words[m.mounts.count++] = is_read_only(mount) ? "ro" : "rw";
@@ -289,6 +386,7 @@ int native_sandbox(const json_t *config, const struct workspace_mount *workspace
 		words[m.mounts.count++] = json_str(mount, "target");
 	}
 	m.mounts.v = words;
+	put_within(&needs, request->bounds, within, &m.within);
 	return wire_encode(out, 0, WIRE_SANDBOX, &m, err);
 }
 

@@ -6,11 +6,11 @@
 #include "base/json.h"
 #include "provider/config.h"
 #include "provider/native_seccomp.h"
-#include "record/place.h"
+#include "provider/provider.h"
 
 #define NATIVE_KEY "native"
 
-extern const struct field NATIVE_FIELDS[];
+extern const struct config_schema NATIVE_CONFIG;
 json_t *native_normalize(const json_t *config, bool allow_faults, struct error *err);
 
 /* How many places are kept ready. */
@@ -18,8 +18,12 @@ uint32_t native_pool(const json_t *config);
 bool native_is_reusable(const json_t *config);
 /* Whether it lets the place write to directories of the host. */
 bool native_shares(const json_t *config, const struct workspace_mount *workspace);
-/* One SANDBOX frame; `store` NULL: files go with the place; `workspace` NULL: one of its own. */
-int native_sandbox(const json_t *config, const struct workspace_mount *workspace, const char *store,
+void native_needs(const json_t *config, struct place_needs *out);
+/*
+ * One SANDBOX frame; `store` NULL: files go with the place; `closed` NULL: there is no further
+ * directory that it must not see.
+ */
+int native_sandbox(const struct provider_request *request, const char *store, const char *closed,
 		   const struct seccomp_filter *filter, struct buf *out, struct error *err);
 /* {walls: [...], missing: [...]} */
 json_t *native_boundary(uint64_t walls);

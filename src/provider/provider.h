@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "channel/exec.h"
+#include "record/allow.h"
 #include "record/kinds.h"
 #include "record/place.h"
 
@@ -38,6 +39,7 @@ struct provider_request {
 	const uint8_t *key; /* PLACE_KEY_SIZE bytes */
 	bool keep_files;    /* after the end of its processes, until it is released or destroyed */
 	const struct workspace_mount *workspace; /* NULL: none is to be mounted */
+	const struct place_bounds *bounds; /* NULL: it can have no path of the host by its config */
 };
 
 struct provider_lease {
@@ -57,7 +59,6 @@ struct provider_host; /* what providers are given; see host.c */
 struct provider {
 	const char *key;
 	const char *display_name;
-	const struct field *config_fields;  /* strict */
 	const struct config_schema *config; /* the same with its rules; see provider/config.h */
 	enum fencing fencing;
 	bool discoverable;
@@ -65,10 +66,10 @@ struct provider {
 	bool fleeting;         /* nothing outlives this machine unless files are to be kept */
 	bool mounts_workspace; /* its places are on this host and can have its directories */
 
+	/* What of this host a place of that config has; NULL: nothing. `out` is empty. */
+	void (*needs)(const json_t *config, struct place_needs *out);
 	/* Typed, defaulted, trimmed; unknown keys refused. New reference. */
 	json_t *(*normalize)(const json_t *config, bool allow_faults, struct error *err);
-	int (*validate)(struct provider_host *host, const json_t *config, struct probe *out,
-			struct error *err);
 	int (*probe)(struct provider_host *host, const json_t *config, struct probe *out,
 		     struct error *err);
 	/* The name acquire will use; known before anything is made. */
@@ -91,7 +92,6 @@ struct provider {
 		       struct error *err);
 	int (*inventory)(struct provider_host *host, struct provider_inventory *out,
 			 struct error *err);
-	bool (*matches)(const json_t *config, const char *ref, const json_t *metadata);
 	json_t *(*config_from_metadata)(const json_t *metadata); /* NULL: cannot */
 	/*
 	 * Opens the place for commands after acquire or a restart; ids, key and absence are filled
@@ -123,6 +123,7 @@ struct provider_host_options {
 	bool allow_fake;        /* the fake provider may be saved and may be told to misbehave */
 	struct clock *clock;
 	struct executor *executor;
+	const char *socket_dir; /* of the API's socket: no place may see it; NULL: none */
 };
 int provider_host_new(const struct provider_host_options *options, struct provider_host **host,
 		      struct error *err);
@@ -130,6 +131,7 @@ void provider_host_free(struct provider_host *host);
 bool provider_host_allows_fake(const struct provider_host *host);
 struct clock *provider_host_clock(const struct provider_host *host);
 struct executor *provider_host_executor(const struct provider_host *host);
+const char *provider_host_socket_dir(const struct provider_host *host);
 /*
  * A directory of the provider's own below state_dirfd, made on first use. The fd is borrowed; the
  * path, if asked for, is allocated.
@@ -143,8 +145,6 @@ const struct provider *provider_find(const char *key); /* NULL when not built in
 /* `Sandbox provider "<key>" is not registered as a built-in provider.` */
 const struct provider *provider_require(const char *key, struct error *err);
 
-int provider_validate(struct provider_host *host, const json_t *config, struct probe *out,
-		      struct error *err);
 int provider_probe(struct provider_host *host, const json_t *config, struct probe *out,
 		   struct error *err);
 /* 1 begun, 0 the provider cannot. */
@@ -173,13 +173,5 @@ int provider_open(struct provider_host *host, const char *key, const json_t *con
 		  const char *ref, struct exec_place *place, struct error *err);
 void provider_inventory_clear(struct provider_inventory *inventory);
 
-/* Config from lease metadata (B.4) and reusable lease matching (B.5). New references or NULL. */
-json_t *provider_config_strict(const json_t *metadata);
+/* Config from lease metadata (B.4). New reference or NULL. */
 json_t *provider_config_loose(const json_t *metadata);
-struct provider_lease_view {
-	const char *ref;
-	const json_t *metadata;
-};
-/* Borrowed ref of the first match, or NULL. */
-const char *provider_find_reusable(const json_t *config, const struct provider_lease_view *leases,
-				   size_t count);

@@ -76,14 +76,6 @@ static const struct provider *provider_of(const char *key, const json_t *config,
 	return provider;
 }
 
-int provider_validate(struct provider_host *host, const json_t *config, struct probe *out,
-		      struct error *err)
-{
-	const struct provider *provider = provider_of(NULL, config, err);
-
-	return provider ? provider->validate(host, config, out, err) : -1;
-}
-
 int provider_probe(struct provider_host *host, const json_t *config, struct probe *out,
 		   struct error *err)
 {
@@ -204,16 +196,6 @@ int provider_open(struct provider_host *host, const char *key, const json_t *con
 	return provider->open(host, config, ref, place, err) < 0 ? -1 : 1;
 }
 
-json_t *provider_config_strict(const json_t *metadata)
-{
-	if (!metadata || json_is_null(metadata))
-		return json_object();
-
-	const struct provider *provider = provider_find(json_str(metadata, "provider"));
-
-	return provider ? provider->config_from_metadata(metadata) : NULL;
-}
-
 json_t *provider_config_loose(const json_t *metadata)
 {
 	const char *key = json_str(metadata, "provider");
@@ -230,41 +212,4 @@ json_t *provider_config_loose(const json_t *metadata)
 
 	json_put_bool(config, "reuseLease", json_bool(metadata, "reuseLease", false));
 	return config;
-}
-
-/* Whether a place of a provider that is not built in was made with this config. */
-static bool plugin_lease_matches(const json_t *config, const json_t *metadata)
-{
-	const char *key;
-	json_t *value;
-
-	if (!json_is_true(json_object_get(metadata, "reuseLease")) ||
-	    !str_equal(json_str(metadata, "provider"), json_str(config, "provider")))
-		return false;
-	json_object_foreach ((json_t *)config, key, value) {
-		if (streq(key, "provider") || streq(key, "reuseLease"))
-			continue;
-		/* By structure: the order of keys is no difference between two sandboxes. */
-		if (!json_equal(json_object_get(metadata, key), value))
-			return false;
-	}
-	return true;
-}
-
-const char *provider_find_reusable(const json_t *config, const struct provider_lease_view *leases,
-				   size_t count)
-{
-	const char *key = json_str(config, "provider");
-	const struct provider *provider = provider_find(key);
-
-	for (size_t i = 0; key && i < count; i++) {
-		const struct provider_lease_view *lease = &leases[i];
-
-		if (!lease->ref || !*lease->ref)
-			continue;
-		if (provider ? provider->matches(config, lease->ref, lease->metadata)
-			     : plugin_lease_matches(config, lease->metadata))
-			return lease->ref;
-	}
-	return NULL;
 }

@@ -25,6 +25,27 @@ SQL(ACTIVITY_OF_ENTITY, "SELECT " ACTIVITY_COLUMNS " FROM activity"
 			" WHERE company_id = $1 AND seq < $2"
 			" AND entity_type = $3 AND entity_id = $4"
 			" ORDER BY seq DESC LIMIT $5");
+/* The record itself and its runs; its leases follow where leases know of the record. */
+#define OF_RECORD(n, type, column)                                                                 \
+	" AND (CAST($" n " AS TEXT) IS NULL"                                                       \
+	"  OR (entity_type = '" type "' AND entity_id = CAST($" n " AS TEXT))"                     \
+	"  OR EXISTS (SELECT 1 FROM runs WHERE runs.id = activity.run_id"                          \
+	"   AND runs." column " = CAST($" n " AS TEXT))"
+#define OF_LEASE(n, column)                                                                        \
+	"  OR (entity_type = 'environment_lease' AND EXISTS (SELECT 1 FROM leases"                 \
+	"   WHERE leases.id = activity.entity_id AND leases." column " = CAST($" n " AS TEXT)))"
+SQL(ACTIVITY_OF_RECORD,
+    "SELECT " ACTIVITY_COLUMNS " FROM activity"
+    " WHERE company_id = $1 AND seq < $2"
+    " AND (CAST($3 AS TEXT) IS NULL OR entity_type = $3)"
+    " AND (CAST($4 AS TEXT) IS NULL OR entity_id = $4)" OF_RECORD("6", "agent", "agent_id")
+	    OF_LEASE("6", "agent_id") " OR agent_id = CAST($6 AS TEXT))" OF_RECORD("7", "issue",
+										   "issue_id")
+		    OF_LEASE("7", "issue_id") ")" OF_RECORD(
+			    "8", "project", "project_id") ")" OF_RECORD("9", "environment",
+									"environment_id")
+			    OF_LEASE("9", "environment_id") ")"
+							    " ORDER BY seq DESC LIMIT $5");
 /* Entries of a company are old from one end, so looking at that end is enough. */
 SQL(ACTIVITY_PRUNE, "WITH oldest AS MATERIALIZED"
 		    " (SELECT seq FROM activity WHERE company_id = $1 ORDER BY seq LIMIT 500)"
@@ -119,20 +140,32 @@ struct activity_page {
 	bool more;
 };
 
-static int read_page(struct tx *tx, void *arg, struct error *err)
+static int query_page(struct tx *tx, const struct activity_page *page, struct cursor *c,
+		      struct error *err)
 {
-	struct activity_page *page = arg;
 	const struct activity_query *q = page->query;
 	const struct sql *sql =
 		q->entity_type && q->entity_id ? &ACTIVITY_OF_ENTITY : &ACTIVITY_OF_COMPANY;
+
+	if (q->agent_id || q->issue_id || q->project_id || q->environment_id)
+		return tx_query(tx, c, &ACTIVITY_OF_RECORD, err, B_TEXT(q->company_id),
+				B_INT(page->before), B_TEXT(q->entity_type), B_TEXT(q->entity_id),
+				B_INT(page->limit + 1), B_TEXT(q->agent_id), B_TEXT(q->issue_id),
+				B_TEXT(q->project_id), B_TEXT(q->environment_id));
+	return tx_query(tx, c, sql, err, B_TEXT(q->company_id), B_INT(page->before),
+			B_TEXT(q->entity_type), B_TEXT(q->entity_id), B_INT(page->limit + 1));
+}
+
+static int read_page(struct tx *tx, void *arg, struct error *err)
+{
+	struct activity_page *page = arg;
 	_cleanup_cursor_ struct cursor c = { 0 };
 	int64_t n = 0;
 	int r;
 
 	json_array_clear(page->items);
 	page->more = false;
-	if (tx_query(tx, &c, sql, err, B_TEXT(q->company_id), B_INT(page->before),
-		     B_TEXT(q->entity_type), B_TEXT(q->entity_id), B_INT(page->limit + 1)) < 0)
+	if (query_page(tx, page, &c, err) < 0)
 		return -1;
 	while ((r = cursor_next(&c, err)) > 0) {
 		json_t *entry;

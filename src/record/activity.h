@@ -24,8 +24,10 @@ int activity_write(struct db *db, struct clock *clock, const struct activity *ac
 struct activity_query {
 	const char *company_id;
 	const char *entity_type, *entity_id; /* NULL: any */
-	int64_t limit;                       /* 1..500 */
-	int64_t before_seq;                  /* 0: from the newest */
+	/* What was done to it, by or for it, and to its runs and leases; NULL: any. */
+	const char *agent_id, *issue_id, *project_id, *environment_id;
+	int64_t limit;      /* 1..500 */
+	int64_t before_seq; /* 0: from the newest */
 };
 /*
  * {items:[...], nextCursor} newest first; NULL on error. nextCursor is before_seq of the next page

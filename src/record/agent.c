@@ -4,12 +4,13 @@
 #include "base/text.h"
 #include "record/row.h"
 #include "record/selection.h"
+#include "record/trust.h"
 
 #define ROLE_MAX 50
 #define CEO "ceo"
 #define AGENT_COLUMNS                                                                              \
 	"id, company_id, name, adapter_type, adapter_config, runtime_config, permissions,"         \
-	" default_environment_id, role, title, status, created_at, updated_at"
+	" default_environment_id, role, title, status, created_at, updated_at, trust"
 #define CREATED_AT 11
 
 SQL(AGENT_GET, "SELECT " AGENT_COLUMNS " FROM agents WHERE id = $1");
@@ -19,10 +20,10 @@ SQL(AGENT_LIST, "SELECT " AGENT_COLUMNS " FROM agents WHERE company_id = $1"
 		" AND (CAST($6 AS TEXT) IS NULL OR adapter_type = $6)"
 		" ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
 SQL(AGENT_INSERT, "INSERT INTO agents (" AGENT_COLUMNS ")"
-		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)");
+		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13)");
 SQL(AGENT_UPDATE, "UPDATE agents SET name = $2, adapter_type = $3, adapter_config = $4,"
 		  " runtime_config = $5, permissions = $6, default_environment_id = $7, role = $8,"
-		  " title = $9, status = $10, updated_at = $11 WHERE id = $1");
+		  " title = $9, status = $10, updated_at = $11, trust = $12 WHERE id = $1");
 SQL(AGENT_USERS,
     "SELECT (SELECT COUNT(*) FROM runs WHERE agent_id = $1 AND company_id = $2"
     " AND " RUNS_UNFINISHED "),"
@@ -37,6 +38,23 @@ SQL(AGENT_DELETE_GRANTS,
 #define NAME                                                                                       \
 	.name = "name", .type = FIELD_STRING, .min = 1, .max = NAME_MAX_BYTES,                     \
 	.summary = "What people call the agent"
+static const struct field HEARTBEAT_FIELDS[] = {
+	{ .name = "maxConcurrentRuns",
+	  .type = FIELD_INT,
+	  .min = 1,
+	  .max = 1000,
+	  .summary = "Runs of the agent at a time" },
+	{ 0 },
+};
+static const struct field RUNTIME_FIELDS[] = {
+	{ .name = "heartbeat", .type = FIELD_OBJECT, .fields = HEARTBEAT_FIELDS },
+	{ 0 },
+};
+static const struct field PERMISSION_FIELDS[] = {
+	{ .name = "canCreateAgents", .type = FIELD_BOOL, .summary = "It may make other agents" },
+	{ 0 },
+};
+
 /* What making and changing an agent have in common. */
 #define OTHER_FIELDS                                                                               \
 	{ .name = "adapterType",                                                                   \
@@ -50,9 +68,11 @@ SQL(AGENT_DELETE_GRANTS,
 		  .summary = "Settings of the adapter" },                                          \
 		{ .name = "runtimeConfig",                                                         \
 		  .type = FIELD_OBJECT,                                                            \
+		  .fields = RUNTIME_FIELDS,                                                        \
 		  .summary = "Settings of its runs" },                                             \
 		{ .name = "permissions",                                                           \
 		  .type = FIELD_OBJECT,                                                            \
+		  .fields = PERMISSION_FIELDS,                                                     \
 		  .summary = "What the agent may do: canCreateAgents" },                           \
 		{ .name = "defaultEnvironmentId",                                                  \
 		  .type = FIELD_UUID,                                                              \
@@ -97,6 +117,7 @@ void agent_clear(struct agent *agent)
 	json_decref(agent->adapter_config);
 	json_decref(agent->runtime_config);
 	json_decref(agent->permissions);
+	json_decref(agent->trust);
 	*agent = (struct agent){ 0 };
 }
 
@@ -139,6 +160,8 @@ static int agent_read(struct cursor *c, struct agent *out, struct error *err)
 		return unexpected_value(err, "agent status", col_text(c, 10));
 	row.created_at = col_int(c, CREATED_AT);
 	row.updated_at = col_int(c, CREATED_AT + 1);
+	if (col_json(c, CREATED_AT + 2, "agent trust", &row.trust, err) < 0)
+		return -1;
 	hand_over(out, row);
 	return 0;
 }
@@ -214,16 +237,6 @@ static int apply_body(struct agent *row, const json_t *body, struct error *err)
 	return 0;
 }
 
-/* Its environment is looked at again when the adapter changes: not every adapter can use it. */
-static int check_environment(struct tx *tx, const struct writer *writer, const struct agent *row,
-			     const json_t *body, struct error *err)
-{
-	if (!json_object_get(body, "defaultEnvironmentId") && !json_object_get(body, "adapterType"))
-		return 0;
-	return selection_guard_tx(tx, writer, row->company_id, row->default_environment_id,
-				  drivers_for_adapter(writer, row->adapter_type), err);
-}
-
 struct agent_writing {
 	const struct writer *writer;
 	const char *id; /* NULL: `row` is to be made */
@@ -232,12 +245,93 @@ struct agent_writing {
 	struct agent row;
 };
 
+/* Its environment is looked at again when the adapter changes: not every adapter can use it. */
+static int check_environment(struct tx *tx, const struct agent_writing *w, const char *former,
+			     struct error *err)
+{
+	const struct agent *row = &w->row;
+
+	if (!json_object_get(w->body, "defaultEnvironmentId") &&
+	    !json_object_get(w->body, "adapterType"))
+		return 0;
+	if (selection_guard_tx(tx, w->writer, row->company_id, row->default_environment_id,
+			       drivers_for_adapter(w->writer, row->adapter_type), err) < 0)
+		return -1;
+	return selection_host_tx(tx, w->writer, former, row->default_environment_id,
+				 "defaultEnvironmentId", err);
+}
+
+/* ---- an agent that makes agents gives them nothing wider than it has ---- */
+
+/* Keys of an adapterConfig that neither name a program nor reach its environment. */
+static bool is_for_everybody(const char *key)
+{
+	static const char *const KEYS[] = { "model", "promptTemplate", "timeoutSec" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(KEYS); i++) {
+		if (streq(key, KEYS[i]))
+			return true;
+	}
+	return false;
+}
+
+static void keep_own_keys(json_t *wanted, const json_t *own, bool (*is_free)(const char *key))
+{
+	const char *key;
+	json_t *value;
+	void *next;
+
+	json_object_foreach_safe(wanted, next, key, value)
+	{
+		const json_t *mine = json_object_get(own, key);
+
+		if (!(is_free && is_free(key)) && !json_is_false(value) &&
+		    !(mine && json_equal(mine, value)))
+			json_object_del(wanted, key);
+	}
+}
+
+/* The new agent as far as its maker may make it so; what is wanted beyond that is refused. */
+static json_t *as_its_maker(const struct agent *row, const struct agent *maker)
+{
+	_cleanup_json_ json_t *shared = agent_json(row);
+	json_t *allowed = json_deep_copy(shared);
+
+	if (!streq(row->adapter_type, "process"))
+		json_put_str(allowed, "adapterType", maker->adapter_type);
+	keep_own_keys(json_object_at(allowed, "adapterConfig"), maker->adapter_config,
+		      is_for_everybody);
+	keep_own_keys(json_object_at(allowed, "runtimeConfig"), maker->runtime_config, NULL);
+	keep_own_keys(json_object_at(allowed, "permissions"), maker->permissions, NULL);
+	json_put_id(allowed, "defaultEnvironmentId", maker->default_environment_id);
+	if (streq(row->role, CEO) && !json_bool(maker->permissions, "canCreateAgents", false))
+		json_put_str(allowed, "role", maker->role);
+	return allowed;
+}
+
+static int compare_with_maker(struct tx *tx, struct agent_writing *w, json_t **allowed,
+			      struct error *err)
+{
+	_cleanup_(agent_clear) struct agent maker = { 0 };
+
+	*allowed = NULL;
+	if (!actor_is_agent(w->writer->actor))
+		return 0;
+	if (agent_get_tx(tx, w->writer->actor->agent_id, &maker, err) < 0)
+		return -1;
+	if (!id_is_set(w->row.default_environment_id))
+		id_copy(w->row.default_environment_id, maker.default_environment_id);
+	*allowed = as_its_maker(&w->row, &maker);
+	return 0;
+}
+
 static int store_agent(struct tx *tx, const struct agent *row, const struct sql *update,
 		       struct error *err)
 {
 	_cleanup_free_ char *adapter_config = json_text(row->adapter_config);
 	_cleanup_free_ char *runtime_config = json_text(row->runtime_config);
 	_cleanup_free_ char *permissions = json_text(row->permissions);
+	_cleanup_free_ char *trust = json_column(row->trust);
 	const char *status = agent_status_name(row->status);
 
 	if (update)
@@ -245,14 +339,15 @@ static int store_agent(struct tx *tx, const struct agent *row, const struct sql 
 			       B_TEXT(row->adapter_type), B_TEXT(adapter_config),
 			       B_TEXT(runtime_config), B_TEXT(permissions),
 			       B_ID(row->default_environment_id), B_TEXT(row->role),
-			       B_TEXT(row->title), B_TEXT(status), B_INT(row->updated_at)) < 0
+			       B_TEXT(row->title), B_TEXT(status), B_INT(row->updated_at),
+			       B_TEXT(trust)) < 0
 			       ? -1
 			       : 0;
 	return tx_exec(tx, &AGENT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
 		       B_TEXT(row->name), B_TEXT(row->adapter_type), B_TEXT(adapter_config),
 		       B_TEXT(runtime_config), B_TEXT(permissions),
 		       B_ID(row->default_environment_id), B_TEXT(row->role), B_TEXT(row->title),
-		       B_TEXT(status), B_INT(row->created_at)) < 0
+		       B_TEXT(status), B_INT(row->created_at), B_TEXT(trust)) < 0
 		       ? -1
 		       : 0;
 }
@@ -273,11 +368,17 @@ static int note(struct tx *tx, const struct agent_writing *w, const char *action
 static int insert_agent(struct tx *tx, void *arg, struct error *err)
 {
 	struct agent_writing *w = arg;
-	_cleanup_json_ json_t *details = json_object();
+	_cleanup_json_ json_t *details = json_object(), *allowed = NULL, *after = NULL;
 
 	if (company_exists_tx(tx, w->row.company_id, err) < 0 ||
-	    check_environment(tx, w->writer, &w->row, w->body, err) < 0 ||
-	    store_agent(tx, &w->row, NULL, err) < 0)
+	    compare_with_maker(tx, w, &allowed, err) < 0)
+		return -1;
+	after = agent_json(&w->row);
+	if (deciding_check(w->writer, DECIDING_AGENT, allowed, after, err) < 0 ||
+	    check_environment(tx, w, NULL, err) < 0)
+		return -1;
+	deciding_note(w->writer->actor, DECIDING_AGENT, NULL, w->body, after, &w->row.trust);
+	if (store_agent(tx, &w->row, NULL, err) < 0)
 		return -1;
 	json_put_str(details, "name", w->row.name);
 	json_put_str(details, "adapterType", w->row.adapter_type);
@@ -324,12 +425,22 @@ int agent_create(const struct writer *writer, const char *company_id, const json
 static int update_agent(struct tx *tx, void *arg, struct error *err)
 {
 	struct agent_writing *w = arg;
-	_cleanup_json_ json_t *details = changed_fields(w->body);
+	_cleanup_json_ json_t *details = changed_fields(w->body), *before = NULL, *after = NULL;
 
 	agent_clear(&w->row);
-	if (agent_get_tx(tx, w->id, &w->row, err) < 0 || apply_body(&w->row, w->body, err) < 0 ||
-	    check_environment(tx, w->writer, &w->row, w->body, err) < 0)
+	if (agent_get_tx(tx, w->id, &w->row, err) < 0)
 		return -1;
+	after = agent_json(&w->row);
+	before = json_deep_copy(after);
+	json_decref(after);
+	after = NULL;
+	if (apply_body(&w->row, w->body, err) < 0)
+		return -1;
+	after = agent_json(&w->row);
+	if (deciding_check(w->writer, DECIDING_AGENT, before, after, err) < 0 ||
+	    check_environment(tx, w, json_str(before, "defaultEnvironmentId"), err) < 0)
+		return -1;
+	deciding_note(w->writer->actor, DECIDING_AGENT, before, w->body, after, &w->row.trust);
 	w->row.updated_at = w->now;
 	if (store_agent(tx, &w->row, &AGENT_UPDATE, err) < 0)
 		return -1;

@@ -169,6 +169,14 @@ static int check_prefix(const char *prefix, struct error *err)
 	return 0;
 }
 
+/* A path takes a company's name in place of its id, so that a name must not look like one. */
+static int check_name(const char *name, struct error *err)
+{
+	if (id_is_valid(name))
+		return error_set(err, ERR_UNPROCESSABLE, "A company's name cannot be a UUID");
+	return 0;
+}
+
 /* The first letters of the name; the name may have none that can be used. */
 static void prefix_of_name(const char *name, char out[4])
 {
@@ -211,7 +219,7 @@ static int free_prefix_tx(struct tx *tx, const struct company *row, char out[PRE
 }
 
 struct company_creation {
-	const struct actor *actor;
+	const struct writer *writer;
 	struct company *row;
 	bool derive_prefix;
 };
@@ -228,6 +236,8 @@ static int refuse_taken(const struct company *row, bool name_taken, struct error
 static int insert_company(struct tx *tx, void *arg, struct error *err)
 {
 	struct company_creation *creation = arg;
+	const struct actor *actor = creation->writer->actor;
+	const json_t *sandbox = creation->writer->sandbox;
 	struct company *row = creation->row;
 	_cleanup_json_ json_t *details = json_object();
 	int64_t n;
@@ -250,25 +260,27 @@ static int insert_company(struct tx *tx, void *arg, struct error *err)
 
 		return taken < 0 ? -1 : refuse_taken(row, taken > 0, err);
 	}
-	if (environment_ensure_local_tx(tx, row->created_at, row->id, err) < 0)
+	if (environment_ensure_local_tx(tx, row->created_at, row->id, err) < 0 ||
+	    (sandbox &&
+	     environment_ensure_sandbox_tx(tx, row->created_at, row->id, sandbox, err) < 0))
 		return -1;
 	/* Whoever makes a company as a person owns it. */
-	if (creation->actor->kind == ACTOR_USER &&
-	    membership_add_owner_tx(tx, row->created_at, row->id, creation->actor->id, err) < 0)
+	if (actor->kind == ACTOR_USER &&
+	    membership_add_owner_tx(tx, row->created_at, row->id, actor->id, err) < 0)
 		return -1;
 	json_put_str(details, "name", row->name);
-	return write_activity(tx, row, row->created_at, creation->actor, "company.created", details,
-			      err);
+	return write_activity(tx, row, row->created_at, actor, "company.created", details, err);
 }
 
 int company_create(const struct writer *writer, const char *name, const char *issue_prefix,
 		   struct company *out, struct error *err)
 {
 	_cleanup_(company_clear) struct company row = { 0 };
-	struct company_creation creation = { writer->actor, &row, !issue_prefix };
+	struct company_creation creation = { writer, &row, !issue_prefix };
 
 	row.name = name_trimmed("A company's name", name, COMPANY_NAME_MAX, err);
-	if (!row.name || (issue_prefix && check_prefix(issue_prefix, err) < 0))
+	if (!row.name || check_name(row.name, err) < 0 ||
+	    (issue_prefix && check_prefix(issue_prefix, err) < 0))
 		return -1;
 	new_record_id(writer, row.id);
 	row.issue_prefix = xstrdup(issue_prefix);
@@ -308,6 +320,7 @@ static int apply_prefix(struct company *row, const json_t *body, struct error *e
 static int apply_body(struct company *row, const json_t *body, struct error *err)
 {
 	if (patch_name(&row->name, "A company's name", body, "name", COMPANY_NAME_MAX, err) < 0 ||
+	    (json_str(body, "name") && check_name(row->name, err) < 0) ||
 	    apply_prefix(row, body, err) < 0)
 		return -1;
 	company_status_parse(json_str(body, "status"), &row->status);

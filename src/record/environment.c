@@ -1,27 +1,35 @@
 #include "record/environment.h"
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "record/row.h"
 
 #define ENVIRONMENT_COLUMNS                                                                        \
 	"id, company_id, name, description, driver, status, config, metadata, created_at,"         \
-	" updated_at"
+	" updated_at, trust"
 #define ENVIRONMENT_SELECT "SELECT " ENVIRONMENT_COLUMNS " FROM environments"
 
 SQL(ENVIRONMENT_GET, ENVIRONMENT_SELECT " WHERE id = $1");
 SQL(ENVIRONMENT_GET_LOCAL, ENVIRONMENT_SELECT " WHERE company_id = $1 AND driver = 'local'");
 SQL(ENVIRONMENT_FIND, ENVIRONMENT_SELECT " WHERE company_id = $1 AND (id = $2 OR name = $2)"
-					 " ORDER BY CASE WHEN id = $2 THEN 0 ELSE 1 END, id"
-					 " LIMIT 2");
+					 " ORDER BY CASE WHEN id = $2 THEN 0 ELSE 1 END"
+					 " LIMIT 1");
 SQL(ENVIRONMENT_LIST, ENVIRONMENT_SELECT " WHERE company_id = $1"
 					 " AND (CAST($2 AS TEXT) IS NULL OR status = $2)"
 					 " AND (CAST($3 AS TEXT) IS NULL OR driver = $3)"
 					 " ORDER BY updated_at DESC, created_at DESC, id"
 					 " LIMIT 1000");
+/* The column `trust` of what the server itself makes; the migration writes it for older rows. */
+#define WRITTEN_BY_SERVER "{\"config\":\"local\",\"driver\":\"local\",\"name\":\"local\"}"
+
 SQL(ENVIRONMENT_ENSURE_LOCAL,
     "INSERT INTO environments (" ENVIRONMENT_COLUMNS ")"
-    " VALUES ($1, $2, 'Local', $3, 'local', 'active', '{}', $4, $5, $5)"
+    " VALUES ($1, $2, 'Local', $3, 'local', 'active', '{}', $4, $5, $5, $6)"
     " ON CONFLICT (company_id, driver) WHERE driver = 'local' DO NOTHING");
+SQL(ENVIRONMENT_ENSURE_SANDBOX,
+    "INSERT INTO environments (" ENVIRONMENT_COLUMNS ")"
+    " VALUES ($1, $2, '" SANDBOX_NAME "', $3, 'sandbox', 'active', $4, NULL, $5, $5, $6)"
+    " ON CONFLICT (id) DO NOTHING");
 
 void environment_clear(struct environment *environment)
 {
@@ -29,6 +37,7 @@ void environment_clear(struct environment *environment)
 	free(environment->description);
 	json_decref(environment->config);
 	json_decref(environment->metadata);
+	json_decref(environment->trust);
 	*environment = (struct environment){ 0 };
 }
 
@@ -76,6 +85,7 @@ void environment_copy(struct environment *to, const struct environment *from)
 	to->description = xstrdup(from->description);
 	to->config = json_deep_copy(from->config);
 	to->metadata = json_deep_copy(from->metadata);
+	to->trust = json_deep_copy(from->trust);
 }
 
 int64_t environment_max_leases(const struct environment *environment)
@@ -100,6 +110,8 @@ static int environment_read(struct cursor *c, struct environment *out, struct er
 		return -1;
 	row.created_at = col_int(c, 8);
 	row.updated_at = col_int(c, 9);
+	if (col_json(c, 10, "environment trust", &row.trust, err) < 0)
+		return -1;
 	hand_over(out, row);
 	return 0;
 }
@@ -146,16 +158,7 @@ static int search_environment(struct tx *tx, void *arg, struct error *err)
 		return -1;
 	if (r == 0)
 		return error_set(err, ERR_NOT_FOUND, "Environment not found");
-	if (environment_read(&c, &search->found, err) < 0)
-		return -1;
-	if (streq(search->found.id, search->name_or_id))
-		return 0;
-	r = cursor_next(&c, err);
-	if (r > 0)
-		return error_set(err, ERR_CONFLICT,
-				 "several environments are named \"%.200s\": use the id",
-				 search->name_or_id);
-	return r;
+	return environment_read(&c, &search->found, err);
 }
 
 int environment_find(struct db *db, const char *company_id, const char *name_or_id,
@@ -183,8 +186,8 @@ int environment_ensure_local_tx(struct tx *tx, int64_t now, const char *company_
 	json_put_bool(metadata, "defaultForCompany", true);
 	text = json_text(metadata);
 	return tx_exec(tx, &ENVIRONMENT_ENSURE_LOCAL, err, B_TEXT(id), B_TEXT(company_id),
-		       B_TEXT("Runs on the machine the server runs on."), B_TEXT(text),
-		       B_INT(now)) < 0
+		       B_TEXT("Runs on the machine the server runs on."), B_TEXT(text), B_INT(now),
+		       B_TEXT(WRITTEN_BY_SERVER)) < 0
 		       ? -1
 		       : 0;
 }
@@ -220,4 +223,28 @@ int environment_ensure_local(struct db *db, struct clock *clock, const char *com
 	if (DB_WRITE(db, "environment.ensure_local", ensure_local, &ensure, err) < 0)
 		return -1;
 	return row_get(db, &ENVIRONMENT, &ENVIRONMENT_GET_LOCAL, out, err, B_TEXT(company_id));
+}
+
+void environment_sandbox_id(const char *company_id, char out[ID_SIZE])
+{
+	_cleanup_free_ char *text = xasprintf("sandbox of company %s", company_id);
+	char hash[SHA256_HEX_SIZE];
+
+	sha256_hex(text, strlen(text), hash);
+	snprintf(out, ID_SIZE, "%.8s-%.4s-8%.3s-8%.3s-%.12s", hash, hash + 8, hash + 13, hash + 17,
+		 hash + 20);
+}
+
+int environment_ensure_sandbox_tx(struct tx *tx, int64_t now, const char *company_id,
+				  const json_t *config, struct error *err)
+{
+	_cleanup_free_ char *text = json_text(config);
+	char id[ID_SIZE];
+
+	environment_sandbox_id(company_id, id);
+	return tx_exec(tx, &ENVIRONMENT_ENSURE_SANDBOX, err, B_TEXT(id), B_TEXT(company_id),
+		       B_TEXT(SANDBOX_DESCRIPTION), B_TEXT(text), B_INT(now),
+		       B_TEXT(WRITTEN_BY_SERVER)) < 0
+		       ? -1
+		       : 0;
 }

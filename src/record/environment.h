@@ -14,6 +14,7 @@ struct environment {
 	enum environment_status status;
 	json_t *config;   /* object */
 	json_t *metadata; /* object or NULL */
+	json_t *trust;    /* who wrote what of it (record/trust.h); NULL: not known */
 	int64_t created_at, updated_at;
 };
 void environment_clear(struct environment *environment);
@@ -29,7 +30,7 @@ int environment_get(struct db *db, const char *id, struct environment *out, stru
 /* What environment_json of it gives as text, without making it. NULL on error. */
 char *environment_text(struct db *db, const char *id, struct error *err);
 int environment_get_tx(struct tx *tx, const char *id, struct environment *out, struct error *err);
-/* By name within a company; two of that name are ERR_CONFLICT saying to use the id. */
+/* By id or name within a company; an id comes before a name that reads like it. */
 int environment_find(struct db *db, const char *company_id, const char *name_or_id,
 		     struct environment *out, struct error *err);
 /* status, driver: NULL for any; newest-updated first. */
@@ -42,6 +43,23 @@ int environment_ensure_local(struct db *db, struct clock *clock, const char *com
 int environment_ensure_local_tx(struct tx *tx, int64_t now, const char *company_id,
 				struct error *err);
 
+/*
+ * The company's Sandbox, of driver sandbox and with `config`: where runs go that choose nothing.
+ * Made if nothing of its id is there. The id follows from the company's, so that two who make it at
+ * once make one.
+ */
+#define SANDBOX_NAME "Sandbox"
+#define SANDBOX_DESCRIPTION "Runs in a native sandbox on the server's machine."
+void environment_sandbox_id(const char *company_id, char out[ID_SIZE]);
+int environment_ensure_sandbox_tx(struct tx *tx, int64_t now, const char *company_id,
+				  const json_t *config, struct error *err);
+
+/*
+ * That the actor may change or delete it: one of driver local is for those who may use it, and
+ * agents change none. ERR_FORBIDDEN.
+ */
+int environment_changeable(const struct actor *actor, const struct environment *row,
+			   struct error *err);
 /*
  * `config` is normalised already. Writes the activity in the same transaction. An `id` that is set
  * becomes the environment's. A second Local one is ERR_CONFLICT, a maxLeases that is no positive

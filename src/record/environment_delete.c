@@ -23,14 +23,17 @@ SQL(ENVIRONMENT_BLOCKERS,
 SQL(ENVIRONMENT_DELETE, "DELETE FROM environments WHERE id = $1");
 
 static const struct {
-	const char *reason, *key, *words;
+	const char *reason, *key, *words, *cure;
 } BLOCKERS[] = {
-	{ "active_leases", "activeLeases", "active leases" },
-	{ "retained_leases", "retainedLeases", "retained leases" },
-	{ "pending_cleanup_leases", "pendingCleanupLeases", "leases waiting for cleanup" },
-	{ "live_places", "livePlaces", "places that exist" },
-	{ "open_intents", "openIntents", "places being made" },
-	{ "unfinished_runs", "unfinishedRuns", "unfinished runs" },
+	{ "active_leases", "activeLeases", "active leases", "release them (berth lease release)" },
+	{ "retained_leases", "retainedLeases", "retained leases",
+	  "destroy them (berth lease destroy)" },
+	{ "pending_cleanup_leases", "pendingCleanupLeases", "leases waiting for cleanup",
+	  "wait for the cleanup (berth audit shows what it waits for)" },
+	{ "live_places", "livePlaces", "places that exist", NULL },
+	{ "open_intents", "openIntents", "places being made", "wait until they are made" },
+	{ "unfinished_runs", "unfinishedRuns", "unfinished runs",
+	  "cancel them (berth cancel) or wait for their end" },
 };
 
 static int read_blockers(struct tx *tx, const struct environment *row,
@@ -51,19 +54,23 @@ static int refuse(const struct environment *row, const int64_t *counts, json_t *
 		  struct error *err)
 {
 	_cleanup_json_ json_t *details = json_object();
-	_cleanup_buf_ struct buf why = { 0 };
+	_cleanup_buf_ struct buf why = { 0 }, cures = { 0 };
 
 	json_put_ref(details, "deleteBlockedReasons", reasons);
 	if (row->driver == DRIVER_LOCAL)
 		buf_puts(&why, "it is the company's Local environment");
 	for (size_t i = 0; i < ARRAY_SIZE(BLOCKERS); i++) {
 		json_put_int(details, BLOCKERS[i].key, counts[i]);
-		if (counts[i] > 0)
-			buf_printf(&why, "%s%lld %s", why.len ? ", " : "", (long long)counts[i],
-				   BLOCKERS[i].words);
+		if (counts[i] <= 0)
+			continue;
+		buf_printf(&why, "%s%lld %s", why.len ? ", " : "", (long long)counts[i],
+			   BLOCKERS[i].words);
+		if (BLOCKERS[i].cure && row->driver != DRIVER_LOCAL)
+			buf_printf(&cures, "%s%s",
+				   cures.len ? "; " : ". To delete it: ", BLOCKERS[i].cure);
 	}
-	error_set(err, ERR_ENVIRONMENT_IN_USE, "Environment \"%s\" is in use: %s", row->name,
-		  buf_str(&why));
+	error_set(err, ERR_ENVIRONMENT_IN_USE, "Environment \"%s\" is in use: %s%s", row->name,
+		  buf_str(&why), buf_str(&cures));
 	error_set_details(err, json_text(details));
 	return -1;
 }
@@ -165,9 +172,11 @@ static int delete_environment(struct tx *tx, void *arg, struct error *err)
 	_cleanup_json_ json_t *details = NULL;
 
 	environment_clear(row);
-	if (environment_get_tx(tx, removal->id, row, err) < 0 || check_unused(tx, row, err) < 0)
+	if (environment_get_tx(tx, removal->id, row, err) < 0 ||
+	    environment_changeable(removal->actor, row, err) < 0 || check_unused(tx, row, err) < 0)
 		return -1;
-	if (selection_clear_tx(tx, removal->now, row->company_id, row->id, &counts, err) < 0)
+	if (selection_clear_tx(tx, removal->now, removal->actor, row->company_id, row->id, &counts,
+			       err) < 0)
 		return -1;
 	if (tx_exec(tx, &ENVIRONMENT_DELETE, err, B_TEXT(row->id)) < 0)
 		return -1;

@@ -3,15 +3,19 @@
 #include "base/text.h"
 #include "record/activity.h"
 #include "record/row.h"
+#include "record/trust.h"
 
 SQL(ENVIRONMENT_INSERT,
     "INSERT INTO environments (id, company_id, name, description, driver, status, config,"
-    " metadata, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)");
+    " metadata, created_at, updated_at, trust)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)");
 SQL(ENVIRONMENT_UPDATE,
     "UPDATE environments SET name = $2, description = $3, driver = $4, status = $5, config = $6,"
-    " metadata = $7, updated_at = $8 WHERE id = $1");
+    " metadata = $7, updated_at = $8, trust = $9 WHERE id = $1");
 SQL(ENVIRONMENT_OTHER_LOCAL, "SELECT 1 FROM environments"
 			     " WHERE company_id = $1 AND driver = 'local' AND id <> $2");
+SQL(ENVIRONMENT_SAME_NAME, "SELECT 1 FROM environments"
+			   " WHERE company_id = $1 AND name = $2 AND id <> $3");
 
 /* Names stay as they were written, so this only asks whether one would do. */
 static int check_name(const char *name, struct error *err)
@@ -67,6 +71,19 @@ static int check_one_local_tx(struct tx *tx, const struct environment *row, stru
 	return r;
 }
 
+static int check_own_name_tx(struct tx *tx, const struct environment *row, struct error *err)
+{
+	int r = row_exists_tx(tx, &ENVIRONMENT_SAME_NAME, err, B_TEXT(row->company_id),
+			      B_TEXT(row->name), B_TEXT(row->id));
+
+	if (r > 0)
+		return error_set(err, ERR_CONFLICT,
+				 "the company has an environment named \"%s\" already: choose "
+				 "another name",
+				 row->name);
+	return r;
+}
+
 static int write_activity(struct tx *tx, const struct environment *row, int64_t now,
 			  const struct actor *actor, const char *action, json_t *details,
 			  struct error *err)
@@ -81,6 +98,53 @@ static int write_activity(struct tx *tx, const struct environment *row, int64_t 
 				 err);
 }
 
+/* Driver local is this host: who may not use it neither makes nor changes what leads there. */
+static int check_host(const struct actor *actor, const struct environment *row, struct error *err)
+{
+	if (row->driver == DRIVER_LOCAL && actor_trust(actor) != TRUST_LOCAL)
+		return refuse_local(err);
+	return 0;
+}
+
+int environment_changeable(const struct actor *actor, const struct environment *row,
+			   struct error *err)
+{
+	if (actor_is_agent(actor))
+		return error_set(err, ERR_FORBIDDEN,
+				 "agents may make environments, and not change or delete them: "
+				 "others may have chosen them as they are");
+	return check_host(actor, row, err);
+}
+
+/* `merged`: a part of the config is what somebody else wrote. NULL patch: it is made. */
+static void note_writer(struct environment *row, const struct environment_patch *patch,
+			const struct actor *actor)
+{
+	enum trust writer = actor_trust(actor);
+	const struct {
+		const char *path;
+		bool written;
+	} parts[] = {
+		{ "name", !patch || patch->name },         { "driver", !patch || patch->driver },
+		{ "status", !patch || patch->status },     { "config", !patch || patch->config },
+		{ "metadata", !patch || patch->metadata },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		bool merged = patch && patch->merged_with && streq(parts[i].path, "config");
+
+		if (!parts[i].written)
+			continue;
+		if (merged) {
+			deciding_weaken(&row->trust, parts[i].path, writer);
+			continue;
+		}
+		if (!row->trust)
+			row->trust = json_object();
+		json_put_str(row->trust, parts[i].path, trust_word(writer));
+	}
+}
+
 struct environment_creation {
 	const struct actor *actor;
 	const struct environment *row;
@@ -93,14 +157,16 @@ static int insert_environment(struct tx *tx, void *arg, struct error *err)
 	_cleanup_json_ json_t *details = json_object();
 	_cleanup_free_ char *config = json_text(row->config);
 	_cleanup_free_ char *metadata = json_column(row->metadata);
+	_cleanup_free_ char *trust = json_column(row->trust);
 
-	if (company_exists_tx(tx, row->company_id, err) < 0 || check_one_local_tx(tx, row, err) < 0)
+	if (company_exists_tx(tx, row->company_id, err) < 0 ||
+	    check_one_local_tx(tx, row, err) < 0 || check_own_name_tx(tx, row, err) < 0)
 		return -1;
 	if (tx_exec(tx, &ENVIRONMENT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
 		    B_TEXT(row->name), B_TEXT(row->description),
 		    B_TEXT(driver_kind_name(row->driver)),
 		    B_TEXT(environment_status_name(row->status)), B_TEXT(config), B_TEXT(metadata),
-		    B_INT(row->created_at)) < 0)
+		    B_INT(row->created_at), B_TEXT(trust)) < 0)
 		return -1;
 	json_put_str(details, "name", row->name);
 	json_put_str(details, "driver", driver_kind_name(row->driver));
@@ -124,6 +190,9 @@ int environment_create(struct db *db, struct clock *clock, const struct actor *a
 	if (!id_is_set(row.id))
 		id_new(row.id);
 	row.created_at = row.updated_at = clock_now(clock);
+	if (check_host(actor, &row, err) < 0)
+		return -1;
+	note_writer(&row, NULL, actor);
 	if (DB_WRITE(db, "environment.create", insert_environment, &creation, err) < 0)
 		return -1;
 	hand_over(out, row);
@@ -207,11 +276,12 @@ static int store_row(struct tx *tx, const struct environment *row, struct error 
 {
 	_cleanup_free_ char *config = json_text(row->config);
 	_cleanup_free_ char *metadata = json_column(row->metadata);
+	_cleanup_free_ char *trust = json_column(row->trust);
 
 	return tx_exec(tx, &ENVIRONMENT_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
 		       B_TEXT(row->description), B_TEXT(driver_kind_name(row->driver)),
 		       B_TEXT(environment_status_name(row->status)), B_TEXT(config),
-		       B_TEXT(metadata), B_INT(row->updated_at)) < 0
+		       B_TEXT(metadata), B_INT(row->updated_at), B_TEXT(trust)) < 0
 		       ? -1
 		       : 0;
 }
@@ -224,16 +294,22 @@ static int update_environment(struct tx *tx, void *arg, struct error *err)
 	_cleanup_json_ json_t *details = NULL;
 
 	environment_clear(row);
-	if (environment_get_tx(tx, change->id, row, err) < 0)
+	if (environment_get_tx(tx, change->id, row, err) < 0 ||
+	    environment_changeable(change->actor, row, err) < 0)
 		return -1;
 	if (patch->merged_with && patch->merged_with != row->updated_at)
 		return error_set(err, ERR_CONFLICT,
 				 "the environment was changed by somebody else meanwhile");
 	apply_patch(row, patch);
+	if (check_host(change->actor, row, err) < 0)
+		return -1;
+	note_writer(row, patch, change->actor);
 	if ((patch->driver || patch->status) &&
 	    check_local_stays_active(row->driver, row->status, err) < 0)
 		return -1;
 	if (patch->driver && check_one_local_tx(tx, row, err) < 0)
+		return -1;
+	if (patch->name && check_own_name_tx(tx, row, err) < 0)
 		return -1;
 	/* Always later than before, so that updated_at tells two changes in one millisecond apart.
 	 */

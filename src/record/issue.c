@@ -3,7 +3,9 @@
 #include "base/text.h"
 #include "record/activity.h"
 #include "record/row.h"
+#include "record/select.h"
 #include "record/selection.h"
+#include "record/trust.h"
 #include "record/workspace.h"
 
 #define TITLE_MAX_BYTES 1000
@@ -11,7 +13,8 @@
 #define ISSUE_COLUMNS                                                                              \
 	"id, company_id, project_id, assignee_agent_id, title, description, status, priority,"     \
 	" issue_number, identifier, execution_run_id, checkout_run_id, execution_workspace_id,"    \
-	" execution_workspace_preference, execution_workspace_settings, created_at, updated_at"
+	" execution_workspace_preference, execution_workspace_settings, created_at, updated_at,"   \
+	" trust"
 #define CREATED_AT 15
 
 SQL(ISSUE_GET, "SELECT " ISSUE_COLUMNS " FROM issues WHERE id = $1");
@@ -24,11 +27,11 @@ SQL(ISSUE_LIST, "SELECT " ISSUE_COLUMNS " FROM issues WHERE company_id = $1"
 		" ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
 SQL(ISSUE_INSERT, "INSERT INTO issues (" ISSUE_COLUMNS ")"
 		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL, NULL, $11, $12, $13,"
-		  " $14, $14)");
+		  " $14, $14, $15)");
 SQL(ISSUE_UPDATE, "UPDATE issues SET project_id = $2, assignee_agent_id = $3, title = $4,"
 		  " description = $5, status = $6, priority = $7, execution_workspace_id = $8,"
 		  " execution_workspace_preference = $9, execution_workspace_settings = $10,"
-		  " updated_at = $11 WHERE id = $1");
+		  " updated_at = $11, trust = $12 WHERE id = $1");
 SQL(ISSUE_NEXT_NUMBER, "UPDATE companies SET issue_counter = issue_counter + 1 WHERE id = $1"
 		       " RETURNING issue_counter, issue_prefix");
 SQL(ISSUE_PROJECT_OF_COMPANY, "SELECT 1 FROM projects WHERE id = $1 AND company_id = $2");
@@ -47,6 +50,10 @@ SQL(ISSUE_BEGIN_RUN, "UPDATE issues SET execution_run_id = $1, updated_at = $2"
 SQL(ISSUE_END_RUN, "UPDATE issues SET execution_run_id = NULL, updated_at = $2"
 		   " WHERE id = (SELECT issue_id FROM runs WHERE id = $1)"
 		   " AND execution_run_id = $1");
+SQL(ISSUE_LINKED, "SELECT id, trust FROM issues WHERE execution_workspace_id = $1"
+		  " AND execution_workspace_id IS NOT NULL ORDER BY id LIMIT 500");
+SQL(ISSUE_UNLINK, "UPDATE issues SET execution_workspace_id = NULL, trust = $2, updated_at = $3"
+		  " WHERE id = $1");
 SQL(ISSUE_CHECK_OUT, "UPDATE issues SET checkout_run_id = $2, updated_at = $3 WHERE id = $1");
 
 static const struct field SETTINGS_FIELDS[] = {
@@ -57,7 +64,7 @@ static const struct field SETTINGS_FIELDS[] = {
 	{ .name = "environmentId",
 	  .type = FIELD_UUID,
 	  .flags = FIELD_NULLABLE,
-	  .summary = "Where its runs go; null: this host" },
+	  .summary = "Where its runs go; null: the company's default" },
 	{ .name = "workspaceStrategy", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
 	{ .name = "workspaceRuntime", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
 	{ 0 },
@@ -115,6 +122,7 @@ void issue_clear(struct issue *issue)
 	free(issue->identifier);
 	free(issue->execution_workspace_preference);
 	json_decref(issue->execution_workspace_settings);
+	json_decref(issue->trust);
 	*issue = (struct issue){ 0 };
 }
 
@@ -167,6 +175,8 @@ static int issue_read(struct cursor *c, struct issue *out, struct error *err)
 		return -1;
 	row.created_at = col_int(c, CREATED_AT);
 	row.updated_at = col_int(c, CREATED_AT + 1);
+	if (col_json(c, CREATED_AT + 2, "issue trust", &row.trust, err) < 0)
+		return -1;
 	hand_over(out, row);
 	return 0;
 }
@@ -212,6 +222,8 @@ struct issue_writing {
 	const json_t *body;
 	int64_t now;
 	struct issue row;
+	bool takes_over; /* the assignee's environment, which that writer gave it */
+	enum trust taken_from;
 };
 
 /* Of what the body names: what was there before has been looked at when it was put there. */
@@ -253,25 +265,31 @@ static int project_chooses(struct tx *tx, const struct issue *row, bool *chooses
 	return 0;
 }
 
-/* "" when there is no agent, or it has none. */
+/* "" when there is no agent, or it has none; and who gave it that. */
 static int default_of_agent(struct tx *tx, const char *agent_id, char out[ID_SIZE],
-			    struct error *err)
+			    enum trust *writer, struct error *err)
 {
 	_cleanup_(agent_clear) struct agent agent = { 0 };
 
 	out[0] = '\0';
+	*writer = TRUST_LOCAL;
 	if (!id_is_set(agent_id))
 		return 0;
 	if (agent_get_tx(tx, agent_id, &agent, err) < 0)
 		return -1;
 	id_copy(out, agent.default_environment_id);
+	*writer = deciding_trust(agent.trust, "defaultEnvironmentId");
 	return 0;
 }
 
-/* `taken_over` is what the assignee before had, or "". */
-static int take_over_environment(struct tx *tx, struct issue *row, const char *taken_over,
+/*
+ * `taken_over` is what the assignee before had, or "". What is taken over has the weaker trust of
+ * the agent's writer and of the one who assigns.
+ */
+static int take_over_environment(struct tx *tx, struct issue_writing *w, const char *taken_over,
 				 struct error *err)
 {
+	struct issue *row = &w->row;
 	const char *present = json_str(row->execution_workspace_settings, "environmentId");
 	bool by_project;
 	char wanted[ID_SIZE];
@@ -280,10 +298,11 @@ static int take_over_environment(struct tx *tx, struct issue *row, const char *t
 	    !(present && id_is_set(taken_over) && streq(present, taken_over)))
 		return 0;
 	if (project_chooses(tx, row, &by_project, err) < 0 ||
-	    default_of_agent(tx, row->assignee_agent_id, wanted, err) < 0)
+	    default_of_agent(tx, row->assignee_agent_id, wanted, &w->taken_from, err) < 0)
 		return -1;
 	if (by_project)
 		return 0;
+	w->takes_over = true;
 	if (!id_is_set(wanted)) {
 		json_object_del(row->execution_workspace_settings, "environmentId");
 		return 0;
@@ -297,13 +316,90 @@ static int take_over_environment(struct tx *tx, struct issue *row, const char *t
 static int reassign(struct tx *tx, struct issue_writing *w, const char *before, struct error *err)
 {
 	char taken_over[ID_SIZE];
+	enum trust ignored;
 
 	if (streq(before, w->row.assignee_agent_id) ||
 	    chooses_environment(json_object_at(w->body, "executionWorkspaceSettings")))
 		return 0;
-	if (default_of_agent(tx, before, taken_over, err) < 0)
+	if (default_of_agent(tx, before, taken_over, &ignored, err) < 0)
 		return -1;
-	return take_over_environment(tx, &w->row, taken_over, err);
+	return take_over_environment(tx, w, taken_over, err);
+}
+
+/* ---- what a change leads to ---- */
+
+/* The environment that runs of the issue by its assignee get; "": the company's default. */
+static int place_of(struct tx *tx, const struct issue *row, char out[ID_SIZE], struct error *err)
+{
+	_cleanup_workspace_ struct workspace_record workspace = { 0 };
+	_cleanup_(project_clear) struct project project = { 0 };
+	_cleanup_(agent_clear) struct agent agent = { 0 };
+	_cleanup_json_ json_t *config = NULL;
+	const char *source;
+	bool reuses = id_is_set(row->execution_workspace_id) &&
+		      str_equal(row->execution_workspace_preference, "reuse_existing");
+
+	if ((reuses &&
+	     workspace_record_get_tx(tx, row->execution_workspace_id, &workspace, err) < 0) ||
+	    (id_is_set(row->project_id) &&
+	     project_get_tx(tx, row->project_id, &project, err) < 0) ||
+	    (id_is_set(row->assignee_agent_id) &&
+	     agent_get_tx(tx, row->assignee_agent_id, &agent, err) < 0))
+		return -1;
+	if (reuses && workspace_is_reusable(&workspace))
+		config = workspace_config(workspace.metadata);
+	id_copy(out, select_environment(
+			     &(struct selection){
+				     .workspace_config = config,
+				     .issue_settings = row->execution_workspace_settings,
+				     .project_policy = project.execution_workspace_policy,
+				     .agent_default_id = agent.default_environment_id,
+				     .default_id = "",
+			     },
+			     &source));
+	return 0;
+}
+
+/* Nobody asks where local trust takes an issue from. */
+static int place_before(struct tx *tx, const struct issue_writing *w, char out[ID_SIZE],
+			struct error *err)
+{
+	out[0] = '\0';
+	return actor_trust(w->writer->actor) == TRUST_LOCAL ? 0 : place_of(tx, &w->row, out, err);
+}
+
+/*
+ * Links between records choose places as well as ids of environments do. Who may not use driver
+ * local leads nothing there by them, and an agent leads no issue to another place than it has.
+ */
+static int check_place(struct tx *tx, const struct issue_writing *w, const char *former,
+		       struct error *err)
+{
+	char now[ID_SIZE];
+
+	if (actor_trust(w->writer->actor) == TRUST_LOCAL)
+		return 0;
+	if (place_of(tx, &w->row, now, err) < 0 ||
+	    selection_host_tx(tx, w->writer, former, now, "the issue's environment", err) < 0)
+		return -1;
+	if (former && actor_is_agent(w->writer->actor) && !streq(former, now))
+		return error_set(err, ERR_FORBIDDEN,
+				 "agents may not move an issue to where its runs get another "
+				 "environment (projectId, assigneeAgentId, executionWorkspaceId, "
+				 "executionWorkspacePreference)");
+	return 0;
+}
+
+static void note_writers(struct issue_writing *w, const json_t *before, const json_t *after)
+{
+	static const char PLACE[] = "executionWorkspaceSettings.environmentId";
+	struct issue *row = &w->row;
+
+	deciding_note(w->writer->actor, DECIDING_ISSUE, before, w->body, after, &row->trust);
+	if (!w->takes_over)
+		return;
+	json_put_str(row->trust, PLACE,
+		     trust_word(trust_weaker(actor_trust(w->writer->actor), w->taken_from)));
 }
 
 /* ---- a workspace that is reused follows the settings of its issue ---- */
@@ -324,10 +420,19 @@ static int sync_workspace(struct tx *tx, const struct issue_writing *w, struct e
 	json_put_ref(patch, "provisionCommand", json_object_get(strategy, "provisionCommand"));
 	json_put_ref(patch, "teardownCommand", json_object_get(strategy, "teardownCommand"));
 	json_put_ref(patch, "workspaceRuntime", json_object_get(settings, "workspaceRuntime"));
-	return workspace_config_patch_tx(tx, w->now, row->execution_workspace_id, patch, err);
+	return workspace_config_patch_tx(tx, w->writer, w->now, row->execution_workspace_id, patch,
+					 err);
 }
 
 /* ---- writing ---- */
+
+/* Settings are changed where they are: what is compared later must not change with them. */
+static json_t *issue_copy(const struct issue *row)
+{
+	_cleanup_json_ json_t *shared = issue_json(row);
+
+	return json_deep_copy(shared);
+}
 
 static int note(struct tx *tx, const struct issue_writing *w, const char *action, json_t *details,
 		struct error *err)
@@ -365,6 +470,7 @@ static int next_number(struct tx *tx, struct issue *row, struct error *err)
 static int insert_row(struct tx *tx, const struct issue *row, struct error *err)
 {
 	_cleanup_free_ char *settings = json_column(row->execution_workspace_settings);
+	_cleanup_free_ char *trust = json_column(row->trust);
 
 	return tx_exec(tx, &ISSUE_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
 		       B_ID(row->project_id), B_ID(row->assignee_agent_id), B_TEXT(row->title),
@@ -372,7 +478,7 @@ static int insert_row(struct tx *tx, const struct issue *row, struct error *err)
 		       B_TEXT(issue_priority_name(row->priority)), B_INT(row->number),
 		       B_TEXT(row->identifier), B_ID(row->execution_workspace_id),
 		       B_TEXT(row->execution_workspace_preference), B_TEXT(settings),
-		       B_INT(row->created_at)) < 0
+		       B_INT(row->created_at), B_TEXT(trust)) < 0
 		       ? -1
 		       : 0;
 }
@@ -381,7 +487,7 @@ static int insert_issue(struct tx *tx, void *arg, struct error *err)
 {
 	struct issue_writing *w = arg;
 	struct issue *row = &w->row;
-	_cleanup_json_ json_t *details = json_object();
+	_cleanup_json_ json_t *details = json_object(), *after = NULL;
 
 	/* This may run twice: what it adds to the settings is taken back first. */
 	patch_object(&row->execution_workspace_settings, w->body, "executionWorkspaceSettings");
@@ -389,10 +495,17 @@ static int insert_issue(struct tx *tx, void *arg, struct error *err)
 		json_decref(row->execution_workspace_settings);
 		row->execution_workspace_settings = NULL;
 	}
-	if (company_exists_tx(tx, row->company_id, err) < 0 || check_references(tx, w, err) < 0)
+	w->takes_over = false;
+	after = issue_copy(row);
+	if (company_exists_tx(tx, row->company_id, err) < 0 ||
+	    deciding_check(w->writer, DECIDING_ISSUE, NULL, after, err) < 0 ||
+	    check_references(tx, w, err) < 0)
 		return -1;
-	if (id_is_set(row->assignee_agent_id) && take_over_environment(tx, row, "", err) < 0)
+	if (id_is_set(row->assignee_agent_id) && take_over_environment(tx, w, "", err) < 0)
 		return -1;
+	if (check_place(tx, w, NULL, err) < 0)
+		return -1;
+	note_writers(w, NULL, after);
 	if (next_number(tx, row, err) < 0 || insert_row(tx, row, err) < 0)
 		return -1;
 	json_put_str(details, "title", row->title);
@@ -424,6 +537,7 @@ int issue_create(const struct writer *writer, const char *company_id, const json
 static int update_row(struct tx *tx, const struct issue *row, struct error *err)
 {
 	_cleanup_free_ char *settings = json_column(row->execution_workspace_settings);
+	_cleanup_free_ char *trust = json_column(row->trust);
 
 	return tx_exec(tx, &ISSUE_UPDATE, err, B_TEXT(row->id), B_ID(row->project_id),
 		       B_ID(row->assignee_agent_id), B_TEXT(row->title), B_TEXT(row->description),
@@ -431,7 +545,7 @@ static int update_row(struct tx *tx, const struct issue *row, struct error *err)
 		       B_TEXT(issue_priority_name(row->priority)),
 		       B_ID(row->execution_workspace_id),
 		       B_TEXT(row->execution_workspace_preference), B_TEXT(settings),
-		       B_INT(row->updated_at)) < 0
+		       B_INT(row->updated_at), B_TEXT(trust)) < 0
 		       ? -1
 		       : 0;
 }
@@ -440,16 +554,23 @@ static int update_issue(struct tx *tx, void *arg, struct error *err)
 {
 	struct issue_writing *w = arg;
 	struct issue *row = &w->row;
-	_cleanup_json_ json_t *details = changed_fields(w->body);
-	char assignee[ID_SIZE];
+	_cleanup_json_ json_t *details = changed_fields(w->body), *before = NULL, *after = NULL;
+	char assignee[ID_SIZE], place[ID_SIZE];
 
 	issue_clear(row);
-	if (issue_get_tx(tx, w->id, row, err) < 0)
+	w->takes_over = false;
+	if (issue_get_tx(tx, w->id, row, err) < 0 || place_before(tx, w, place, err) < 0)
 		return -1;
 	id_copy(assignee, row->assignee_agent_id);
-	if (apply_body(row, w->body, err) < 0 || check_references(tx, w, err) < 0 ||
-	    reassign(tx, w, assignee, err) < 0)
+	before = issue_copy(row);
+	if (apply_body(row, w->body, err) < 0)
 		return -1;
+	after = issue_copy(row);
+	if (deciding_check(w->writer, DECIDING_ISSUE, before, after, err) < 0 ||
+	    check_references(tx, w, err) < 0 || reassign(tx, w, assignee, err) < 0 ||
+	    check_place(tx, w, place, err) < 0)
+		return -1;
+	note_writers(w, before, after);
 	row->updated_at = w->now;
 	if (update_row(tx, row, err) < 0 || sync_workspace(tx, w, err) < 0)
 		return -1;
@@ -470,6 +591,78 @@ int issue_update(const struct writer *writer, const char *id, const json_t *body
 		hand_over(out, w.row);
 	issue_clear(&w.row);
 	return r;
+}
+
+/* ---- the workspace it is linked to ---- */
+
+int issue_link_workspace_tx(struct tx *tx, const struct writer *writer, int64_t now, const char *id,
+			    const char *workspace_id, struct error *err)
+{
+	_cleanup_json_ json_t *body = json_object(), *before = NULL, *after = NULL;
+	struct issue_writing w = { .writer = writer, .id = id, .body = body, .now = now };
+	char place[ID_SIZE];
+	int r = -1;
+
+	json_put_str(body, "executionWorkspaceId", workspace_id);
+	if (issue_get_tx(tx, id, &w.row, err) < 0)
+		return -1;
+	if (place_before(tx, &w, place, err) == 0) {
+		before = issue_copy(&w.row);
+		id_copy(w.row.execution_workspace_id, workspace_id);
+		after = issue_copy(&w.row);
+		w.row.updated_at = now;
+		r = check_place(tx, &w, place, err);
+	}
+	if (r == 0) {
+		note_writers(&w, before, after);
+		r = update_row(tx, &w.row, err);
+	}
+	issue_clear(&w.row);
+	return r;
+}
+
+static int read_linked(struct tx *tx, const char *workspace_id, json_t *trusts, struct error *err)
+{
+	_cleanup_cursor_ struct cursor c = { 0 };
+	int r;
+
+	json_object_clear(trusts);
+	if (tx_query(tx, &c, &ISSUE_LINKED, err, B_TEXT(workspace_id)) < 0)
+		return -1;
+	while ((r = cursor_next(&c, err)) > 0) {
+		json_t *trust;
+
+		if (col_json(&c, 1, "issue trust", &trust, err) < 0)
+			return -1;
+		json_put_new(trusts, col_text(&c, 0), trust);
+	}
+	return r;
+}
+
+int issue_unlink_workspace_tx(struct tx *tx, const struct actor *actor, int64_t now,
+			      const char *workspace_id, struct error *err)
+{
+	_cleanup_json_ json_t *trusts = json_object();
+	const char *id;
+	json_t *trust;
+
+	do {
+		if (read_linked(tx, workspace_id, trusts, err) < 0)
+			return -1;
+		json_object_foreach (trusts, id, trust) {
+			_cleanup_json_ json_t *changed =
+				json_is_object(trust) ? json_deep_copy(trust) : json_object();
+			_cleanup_free_ char *text = NULL;
+
+			json_put_str(changed, "executionWorkspaceId",
+				     trust_word(actor_trust(actor)));
+			text = json_text(changed);
+			if (tx_exec(tx, &ISSUE_UNLINK, err, B_TEXT(id), B_TEXT(text), B_INT(now)) <
+			    0)
+				return -1;
+		}
+	} while (json_object_size(trusts) > 0);
+	return 0;
 }
 
 static int delete_issue(struct tx *tx, void *arg, struct error *err)

@@ -130,7 +130,9 @@
 	X(PERMISSION_TASKS_ASSIGN, "tasks:assign")                                                 \
 	X(PERMISSION_TASKS_ASSIGN_SCOPE, "tasks:assign_scope")                                     \
 	X(PERMISSION_TASKS_CHECKOUTS, "tasks:manage_active_checkouts")                             \
-	X(PERMISSION_JOINS_APPROVE, "joins:approve")
+	X(PERMISSION_JOINS_APPROVE, "joins:approve")                                               \
+	X(PERMISSION_LEASES_USE, "leases:use")                                                     \
+	X(PERMISSION_METRICS_READ, "metrics:read")
 
 #define COMPANY_STATUSES(X)                                                                        \
 	X(COMPANY_STATUS_ACTIVE, "active")                                                         \

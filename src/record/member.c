@@ -50,13 +50,45 @@ unsigned role_permissions(enum member_role role)
 {
 	static const unsigned OF_ROLE[MEMBER_ROLE_COUNT] = {
 		[ROLE_OWNER] = BIT(AGENTS_CREATE) | BIT(ENVIRONMENTS_MANAGE) | BIT(USERS_INVITE) |
-			       BIT(USERS_MANAGE) | BIT(TASKS_ASSIGN) | BIT(JOINS_APPROVE),
+			       BIT(USERS_MANAGE) | BIT(TASKS_ASSIGN) | BIT(JOINS_APPROVE) |
+			       BIT(LEASES_USE),
 		[ROLE_ADMIN] = BIT(AGENTS_CREATE) | BIT(ENVIRONMENTS_MANAGE) | BIT(USERS_INVITE) |
-			       BIT(TASKS_ASSIGN) | BIT(JOINS_APPROVE),
-		[ROLE_OPERATOR] = BIT(TASKS_ASSIGN),
+			       BIT(TASKS_ASSIGN) | BIT(JOINS_APPROVE) | BIT(LEASES_USE),
+		[ROLE_OPERATOR] = BIT(TASKS_ASSIGN) | BIT(LEASES_USE),
 	};
 
 	return OF_ROLE[role];
+}
+
+static char *permission_list(void)
+{
+	_cleanup_buf_ struct buf out = { 0 };
+
+	for (unsigned i = 0; i < PERMISSION_COUNT; i++)
+		buf_printf(&out, "%s%s", i ? ", " : "", permission_name(i));
+	return buf_steal(&out);
+}
+
+int permissions_read(const json_t *names, unsigned *out, struct error *err)
+{
+	json_t *name;
+	size_t i;
+
+	*out = 0;
+	json_array_foreach (names, i, name) {
+		enum permission permission;
+
+		if (!permission_parse(json_string_value(name), &permission)) {
+			_cleanup_free_ char *known = permission_list();
+
+			return error_set(
+				err, ERR_VALIDATION,
+				"permissions: there is no permission \"%.100s\"; there are %s",
+				json_string_value(name), known);
+		}
+		*out |= PERMISSION_BIT(permission);
+	}
+	return 0;
 }
 
 json_t *permissions_json(unsigned permissions)

@@ -34,6 +34,8 @@ json_t *membership_json(const struct membership *membership);
 /* What a role may do without being granted anything (spec 04 11.5). */
 unsigned role_permissions(enum member_role role);
 json_t *permissions_json(unsigned permissions); /* array of names, in the order of the table */
+/* ERR_VALIDATION names the word that is none, and those there are. */
+int permissions_read(const json_t *names, unsigned *out, struct error *err);
 
 /* ERR_NOT_FOUND when there is none. */
 int membership_get(struct db *db, const char *company_id, const struct principal *principal,

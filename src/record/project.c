@@ -4,10 +4,12 @@
 #include "base/text.h"
 #include "record/row.h"
 #include "record/selection.h"
+#include "record/trust.h"
 
 #define ENV_MAX 500
 #define PROJECT_COLUMNS                                                                            \
-	"id, company_id, name, status, env, execution_workspace_policy, created_at, updated_at"
+	"id, company_id, name, status, env, execution_workspace_policy, created_at, updated_at, "  \
+	"trust"
 #define CREATED_AT 6
 
 SQL(PROJECT_GET, "SELECT " PROJECT_COLUMNS " FROM projects WHERE id = $1");
@@ -16,9 +18,9 @@ SQL(PROJECT_LIST, "SELECT " PROJECT_COLUMNS " FROM projects WHERE company_id = $
 		  " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
 		  " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
 SQL(PROJECT_INSERT, "INSERT INTO projects (" PROJECT_COLUMNS ")"
-		    " VALUES ($1, $2, $3, $4, $5, $6, $7, $7)");
+		    " VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)");
 SQL(PROJECT_UPDATE, "UPDATE projects SET name = $2, status = $3, env = $4,"
-		    " execution_workspace_policy = $5, updated_at = $6 WHERE id = $1");
+		    " execution_workspace_policy = $5, updated_at = $6, trust = $7 WHERE id = $1");
 SQL(PROJECT_USERS, "SELECT (SELECT COUNT(*) FROM runs WHERE project_id = $1 AND company_id = $2"
 		   " AND " RUNS_UNFINISHED "),"
 		   " (SELECT COUNT(*) FROM leases WHERE company_id = $2 AND " LEASES_OPEN
@@ -35,18 +37,12 @@ static const struct field POLICY_FIELDS[] = {
 	  .type = FIELD_STRING,
 	  .one_of = project_workspace_mode_names,
 	  .summary = "The workspace of issues that do not choose" },
-	{ .name = "allowIssueOverride", .type = FIELD_BOOL, .summary = "Issues may choose" },
-	{ .name = "defaultProjectWorkspaceId", .type = FIELD_UUID, .flags = FIELD_NULLABLE },
 	{ .name = "environmentId",
 	  .type = FIELD_UUID,
 	  .flags = FIELD_NULLABLE,
-	  .summary = "Where runs of the project go; null: this host" },
+	  .summary = "Where runs of the project go; null: the company's default" },
 	{ .name = "workspaceStrategy", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
 	{ .name = "workspaceRuntime", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
-	{ .name = "branchPolicy", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
-	{ .name = "pullRequestPolicy", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
-	{ .name = "runtimePolicy", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
-	{ .name = "cleanupPolicy", .type = FIELD_OBJECT, .flags = FIELD_NULLABLE },
 	{ 0 },
 };
 
@@ -83,6 +79,7 @@ void project_clear(struct project *project)
 	free(project->name);
 	json_decref(project->env);
 	json_decref(project->execution_workspace_policy);
+	json_decref(project->trust);
 	*project = (struct project){ 0 };
 }
 
@@ -115,6 +112,8 @@ static int project_read(struct cursor *c, struct project *out, struct error *err
 		return -1;
 	row.created_at = col_int(c, CREATED_AT);
 	row.updated_at = col_int(c, CREATED_AT + 1);
+	if (col_json(c, CREATED_AT + 2, "project trust", &row.trust, err) < 0)
+		return -1;
 	hand_over(out, row);
 	return 0;
 }
@@ -168,13 +167,25 @@ struct project_writing {
 	struct project row;
 };
 
-static int check_environment(struct tx *tx, const struct project_writing *w, struct error *err)
+/* What the row has become, against what it was (NULL: nothing): may they, and who wrote what. */
+static int check_decisions(struct tx *tx, struct project_writing *w, const json_t *before,
+			   struct error *err)
 {
-	if (!json_object_get(w->body, "executionWorkspacePolicy"))
-		return 0;
-	return selection_guard_tx(tx, w->writer, w->row.company_id,
-				  json_str(w->row.execution_workspace_policy, "environmentId"),
-				  DRIVERS_FOR_WORK, err);
+	struct project *row = &w->row;
+	const char *chosen = json_str(row->execution_workspace_policy, "environmentId");
+	const char *former =
+		json_str(json_object_at(before, "executionWorkspacePolicy"), "environmentId");
+	_cleanup_json_ json_t *after = project_json(row);
+
+	if (deciding_check(w->writer, DECIDING_PROJECT, before, after, err) < 0)
+		return -1;
+	if (json_object_get(w->body, "executionWorkspacePolicy") &&
+	    (selection_guard_tx(tx, w->writer, row->company_id, chosen, DRIVERS_FOR_WORK, err) <
+		     0 ||
+	     selection_host_tx(tx, w->writer, former, chosen, "executionWorkspacePolicy", err) < 0))
+		return -1;
+	deciding_note(w->writer->actor, DECIDING_PROJECT, before, w->body, after, &row->trust);
+	return 0;
 }
 
 static int note(struct tx *tx, const struct project_writing *w, const char *action, json_t *details,
@@ -195,14 +206,16 @@ static int insert_project(struct tx *tx, void *arg, struct error *err)
 	struct project_writing *w = arg;
 	const struct project *row = &w->row;
 	_cleanup_json_ json_t *details = json_object();
-	_cleanup_free_ char *env = json_text(row->env);
+	_cleanup_free_ char *env = json_text(row->env), *trust = NULL;
 	_cleanup_free_ char *policy = json_column(row->execution_workspace_policy);
 
-	if (company_exists_tx(tx, row->company_id, err) < 0 || check_environment(tx, w, err) < 0)
+	if (company_exists_tx(tx, row->company_id, err) < 0 ||
+	    check_decisions(tx, w, NULL, err) < 0)
 		return -1;
+	trust = json_text(row->trust);
 	if (tx_exec(tx, &PROJECT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
 		    B_TEXT(row->name), B_TEXT(project_status_name(row->status)), B_TEXT(env),
-		    B_TEXT(policy), B_INT(row->created_at)) < 0)
+		    B_TEXT(policy), B_INT(row->created_at), B_TEXT(trust)) < 0)
 		return -1;
 	json_put_str(details, "name", row->name);
 	return note(tx, w, "project.created", details, err);
@@ -233,20 +246,22 @@ static int update_project(struct tx *tx, void *arg, struct error *err)
 {
 	struct project_writing *w = arg;
 	struct project *row = &w->row;
-	_cleanup_json_ json_t *details = changed_fields(w->body);
+	_cleanup_json_ json_t *details = changed_fields(w->body), *before = NULL;
 
 	project_clear(row);
-	if (project_get_tx(tx, w->id, row, err) < 0 || apply_body(row, w->body, err) < 0 ||
-	    check_environment(tx, w, err) < 0)
+	if (project_get_tx(tx, w->id, row, err) < 0)
+		return -1;
+	before = project_json(row);
+	if (apply_body(row, w->body, err) < 0 || check_decisions(tx, w, before, err) < 0)
 		return -1;
 	row->updated_at = w->now;
 
-	_cleanup_free_ char *env = json_text(row->env);
+	_cleanup_free_ char *env = json_text(row->env), *trust = json_column(row->trust);
 	_cleanup_free_ char *policy = json_column(row->execution_workspace_policy);
 
 	if (tx_exec(tx, &PROJECT_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
 		    B_TEXT(project_status_name(row->status)), B_TEXT(env), B_TEXT(policy),
-		    B_INT(row->updated_at)) < 0)
+		    B_INT(row->updated_at), B_TEXT(trust)) < 0)
 		return -1;
 	if (json_str(w->body, "status"))
 		json_put_str(details, "status", project_status_name(row->status));

@@ -32,13 +32,24 @@ struct actor {
 	char run_id[ID_SIZE];     /* "" unless on behalf of a run */
 	char company_id[ID_SIZE]; /* of an agent, which belongs to one; else "" */
 	enum actor_kind kind;
-	bool is_admin;        /* everything, everywhere: local trust and instance admins */
-	unsigned permissions; /* an agent's own, whatever its membership says (record/member.h) */
+	bool is_admin; /* everything, everywhere: local trust and instance admins */
+	/*
+	 * Of an agent: its own, whatever its membership says (record/member.h). Of a person whose
+	 * token is limited: all that it is for.
+	 */
+	unsigned permissions;
+	bool is_limited;
+	bool by_token; /* came with one, or acts for a run whose starter did */
 	bool no_local; /* places of driver local are not for them: they run as the server's user */
 };
 static inline bool actor_is_agent(const struct actor *actor)
 {
 	return actor->kind == ACTOR_AGENT || actor->kind == ACTOR_RUN;
+}
+/* The server's own user, root, and the server itself: what this host has is theirs already. */
+static inline bool actor_is_trusted(const struct actor *actor)
+{
+	return !actor->by_token && (actor->kind == ACTOR_LOCAL || actor->kind == ACTOR_NOBODY);
 }
 extern const struct actor ACTOR_SYSTEM;
 
@@ -66,6 +77,9 @@ struct writer {
 	const struct actor *actor;
 	const char *id;   /* of what is made; NULL: a fresh one */
 	bool refuse_fake; /* environments of the fake provider cannot be chosen */
+	unsigned usable;  /* drivers whose places this server can lease (bit n); 0: not asked */
+	const json_t *sandbox; /* config of the Sandbox a new company gets; NULL: it gets none */
+	bool no_variables; /* without environments:manage: variables of records stay as they are */
 	/* Where an agent with an adapter can run; NULL: anywhere. Adapters are known further up. */
 	bool (*adapter_allows)(const char *adapter_type, enum driver_kind driver);
 };
@@ -128,6 +142,7 @@ struct agent {
 	char *name, *adapter_type, *role, *title;
 	enum agent_status status;
 	json_t *adapter_config, *runtime_config, *permissions;
+	json_t *trust; /* who wrote what of it (record/trust.h); NULL: not known */
 	int64_t created_at, updated_at;
 };
 void agent_clear(struct agent *agent);
@@ -156,6 +171,7 @@ struct project {
 	enum project_status status;
 	json_t *env;                        /* {NAME: value} for its runs */
 	json_t *execution_workspace_policy; /* object or NULL */
+	json_t *trust;                      /* as an agent's */
 	int64_t created_at, updated_at;
 };
 void project_clear(struct project *project);
@@ -183,6 +199,7 @@ struct issue {
 	enum issue_priority priority;
 	int64_t number;
 	json_t *execution_workspace_settings; /* object or NULL */
+	json_t *trust;                        /* as an agent's */
 	int64_t created_at, updated_at;
 };
 void issue_clear(struct issue *issue);
@@ -208,6 +225,11 @@ json_t *issue_list(struct db *db, struct list_query *query, struct error *err);
  */
 int issue_begin_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err);
 int issue_end_run_tx(struct tx *tx, int64_t now, const char *run_id, struct error *err);
+/* A workspace was made for an issue, or is closed: the link is the writer's, as if by a PATCH. */
+int issue_link_workspace_tx(struct tx *tx, const struct writer *writer, int64_t now, const char *id,
+			    const char *workspace_id, struct error *err);
+int issue_unlink_workspace_tx(struct tx *tx, const struct actor *actor, int64_t now,
+			      const char *workspace_id, struct error *err);
 /* Takes an issue for a run; ERR_CONFLICT while another, unfinished one has it. "" gives it back. */
 int issue_check_out(const struct writer *writer, const char *id, const char *run_id,
 		    struct issue *out, struct error *err);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 #include "record/row.h"
+#include "record/trust.h"
 #include "record/workspace.h"
 
 /*
@@ -13,8 +14,10 @@
 #define PAGE "500"
 #define PAGE_ROWS 500
 
-SQL(AGENT_CLEAR_SELECTION, "UPDATE agents SET default_environment_id = NULL, updated_at = $3"
-			   " WHERE company_id = $1 AND default_environment_id = $2");
+SQL(AGENT_SELECTION_PAGE, "SELECT id, trust FROM agents WHERE company_id = $1"
+			  " AND default_environment_id = $2 ORDER BY id LIMIT " PAGE);
+SQL(AGENT_CLEAR_SELECTION, "UPDATE agents SET default_environment_id = NULL, trust = $2,"
+			   " updated_at = $3 WHERE id = $1");
 
 SQL(AGENT_SELECTION_COUNT, "SELECT COUNT(*) FROM agents"
 			   " WHERE company_id = $1 AND default_environment_id = $2");
@@ -22,26 +25,29 @@ SQL(AGENT_SELECTION_FIRST, "SELECT id, name FROM agents"
 			   " WHERE company_id = $1 AND default_environment_id = $2"
 			   " ORDER BY created_at, id LIMIT CAST($3 AS BIGINT)");
 
-SQL(ISSUE_SELECTION_PAGE, "SELECT id, execution_workspace_settings, created_at, title FROM issues"
-			  " WHERE company_id = $1 AND execution_workspace_settings IS NOT NULL"
-			  " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
-			  " ORDER BY created_at, id LIMIT " PAGE);
-SQL(ISSUE_SELECTION_STORE,
-    "UPDATE issues SET execution_workspace_settings = $2, updated_at = $3 WHERE id = $1");
+SQL(ISSUE_SELECTION_PAGE,
+    "SELECT id, execution_workspace_settings, created_at, title, trust FROM issues"
+    " WHERE company_id = $1 AND execution_workspace_settings IS NOT NULL"
+    " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+    " ORDER BY created_at, id LIMIT " PAGE);
+SQL(ISSUE_SELECTION_STORE, "UPDATE issues SET execution_workspace_settings = $2, updated_at = $3, "
+			   "trust = $4 WHERE id = $1");
 
-SQL(PROJECT_SELECTION_PAGE, "SELECT id, execution_workspace_policy, created_at, name FROM projects"
-			    " WHERE company_id = $1 AND execution_workspace_policy IS NOT NULL"
-			    " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
-			    " ORDER BY created_at, id LIMIT " PAGE);
-SQL(PROJECT_SELECTION_STORE,
-    "UPDATE projects SET execution_workspace_policy = $2, updated_at = $3 WHERE id = $1");
+SQL(PROJECT_SELECTION_PAGE,
+    "SELECT id, execution_workspace_policy, created_at, name, trust FROM projects"
+    " WHERE company_id = $1 AND execution_workspace_policy IS NOT NULL"
+    " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+    " ORDER BY created_at, id LIMIT " PAGE);
+SQL(PROJECT_SELECTION_STORE, "UPDATE projects SET execution_workspace_policy = $2, updated_at = "
+			     "$3, trust = $4 WHERE id = $1");
 
-SQL(WORKSPACE_SELECTION_PAGE, "SELECT id, metadata, last_used_at, name FROM execution_workspaces"
-			      " WHERE company_id = $1 AND metadata IS NOT NULL"
-			      " AND (last_used_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
-			      " ORDER BY last_used_at, id LIMIT " PAGE);
+SQL(WORKSPACE_SELECTION_PAGE,
+    "SELECT id, metadata, last_used_at, name, trust FROM execution_workspaces"
+    " WHERE company_id = $1 AND metadata IS NOT NULL"
+    " AND (last_used_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+    " ORDER BY last_used_at, id LIMIT " PAGE);
 SQL(WORKSPACE_SELECTION_STORE,
-    "UPDATE execution_workspaces SET metadata = $2, updated_at = $3 WHERE id = $1");
+    "UPDATE execution_workspaces SET metadata = $2, updated_at = $3, trust = $4 WHERE id = $1");
 
 static bool unset_choice(json_t *settings, const char *environment_id)
 {
@@ -68,16 +74,19 @@ static bool unset_choice_in_metadata(json_t *metadata, const char *environment_i
 
 struct chooser {
 	const struct sql *page, *store;
+	const char *path; /* of the choice, as record/trust.h names it */
 	bool (*unset)(json_t *document, const char *environment_id);
 	bool empty_is_null; /* a document with nothing left is stored as NULL */
 };
 
-static const struct chooser ISSUES = { &ISSUE_SELECTION_PAGE, &ISSUE_SELECTION_STORE, unset_choice,
+static const struct chooser ISSUES = { &ISSUE_SELECTION_PAGE, &ISSUE_SELECTION_STORE,
+				       "executionWorkspaceSettings.environmentId", unset_choice,
 				       false };
 static const struct chooser PROJECTS = { &PROJECT_SELECTION_PAGE, &PROJECT_SELECTION_STORE,
-					 unset_choice, false };
+					 "executionWorkspacePolicy.environmentId", unset_choice,
+					 false };
 static const struct chooser WORKSPACES = { &WORKSPACE_SELECTION_PAGE, &WORKSPACE_SELECTION_STORE,
-					   unset_choice_in_metadata, true };
+					   "config.environmentId", unset_choice_in_metadata, true };
 
 /* One page: where it ended, and the rows of it that mention the environment. */
 struct page {
@@ -86,6 +95,7 @@ struct page {
 	char last_id[ID_SIZE];
 	json_t *mentions; /* {id: document} */
 	json_t *names;    /* {id: name} of the same; NULL: nobody asks */
+	json_t *trusts;   /* {id: trust} of the same; NULL: nobody asks */
 };
 
 static int read_page(struct tx *tx, const struct chooser *chooser, const char *company_id,
@@ -97,6 +107,7 @@ static int read_page(struct tx *tx, const struct chooser *chooser, const char *c
 	page->rows = 0;
 	json_object_clear(page->mentions);
 	json_object_clear(page->names);
+	json_object_clear(page->trusts);
 	if (tx_query(tx, &c, chooser->page, err, B_TEXT(company_id), B_INT(page->order),
 		     B_TEXT(page->last_id)) < 0)
 		return -1;
@@ -114,35 +125,64 @@ static int read_page(struct tx *tx, const struct chooser *chooser, const char *c
 		json_put_new(page->mentions, page->last_id, document);
 		if (page->names)
 			json_put_str(page->names, page->last_id, col_text(&c, 3));
+		if (!page->trusts)
+			continue;
+
+		json_t *trust;
+
+		if (col_json(&c, 4, "trust", &trust, err) < 0)
+			return -1;
+		json_put_new(page->trusts, page->last_id, trust);
 	}
 	return r;
 }
 
-static int store_document(struct tx *tx, const struct chooser *chooser, int64_t now, const char *id,
-			  const json_t *document, struct error *err)
+/* The column of a row whose choice goes: that there is none any more is the actor's doing. */
+static char *trust_text(const json_t *trust, const char *path, const struct actor *actor)
+{
+	_cleanup_json_ json_t *changed =
+		json_is_object(trust) ? json_deep_copy(trust) : json_object();
+
+	json_put_str(changed, path, trust_word(actor_trust(actor)));
+	return json_text(changed);
+}
+
+struct clearing {
+	int64_t now;
+	const struct actor *actor;
+	const char *company_id, *environment_id;
+};
+
+static int store_document(struct tx *tx, const struct chooser *chooser, const struct clearing *c,
+			  const char *id, const json_t *document, const json_t *trust,
+			  struct error *err)
 {
 	bool empty = chooser->empty_is_null && json_object_size(document) == 0;
 	_cleanup_free_ char *text = empty ? NULL : json_text(document);
+	_cleanup_free_ char *writers = trust_text(trust, chooser->path, c->actor);
 
-	return tx_exec(tx, chooser->store, err, B_TEXT(id), B_TEXT(text), B_INT(now)) < 0 ? -1 : 0;
+	return tx_exec(tx, chooser->store, err, B_TEXT(id), B_TEXT(text), B_INT(c->now),
+		       B_TEXT(writers)) < 0
+		       ? -1
+		       : 0;
 }
 
-static int clear_choices(struct tx *tx, const struct chooser *chooser, int64_t now,
-			 const char *company_id, const char *environment_id, int64_t *count,
-			 struct error *err)
+static int clear_choices(struct tx *tx, const struct chooser *chooser, const struct clearing *c,
+			 int64_t *count, struct error *err)
 {
-	_cleanup_json_ json_t *mentions = json_object();
-	struct page page = { .order = INT64_MIN, .mentions = mentions };
+	_cleanup_json_ json_t *mentions = json_object(), *trusts = json_object();
+	struct page page = { .order = INT64_MIN, .mentions = mentions, .trusts = trusts };
 	const char *id;
 	json_t *document;
 
 	do {
-		if (read_page(tx, chooser, company_id, environment_id, &page, err) < 0)
+		if (read_page(tx, chooser, c->company_id, c->environment_id, &page, err) < 0)
 			return -1;
 		json_object_foreach (mentions, id, document) {
-			if (!chooser->unset(document, environment_id))
+			if (!chooser->unset(document, c->environment_id))
 				continue;
-			if (store_document(tx, chooser, now, id, document, err) < 0)
+			if (store_document(tx, chooser, c, id, document,
+					   json_object_get(trusts, id), err) < 0)
 				return -1;
 			(*count)++;
 		}
@@ -150,21 +190,60 @@ static int clear_choices(struct tx *tx, const struct chooser *chooser, int64_t n
 	return 0;
 }
 
-int selection_clear_tx(struct tx *tx, int64_t now, const char *company_id,
-		       const char *environment_id, struct selection_counts *counts,
-		       struct error *err)
+static int read_agents(struct tx *tx, const struct clearing *c, json_t *trusts, struct error *err)
 {
+	_cleanup_cursor_ struct cursor cursor = { 0 };
+	int r;
+
+	json_object_clear(trusts);
+	if (tx_query(tx, &cursor, &AGENT_SELECTION_PAGE, err, B_TEXT(c->company_id),
+		     B_TEXT(c->environment_id)) < 0)
+		return -1;
+	while ((r = cursor_next(&cursor, err)) > 0) {
+		json_t *trust;
+
+		if (col_json(&cursor, 1, "agent trust", &trust, err) < 0)
+			return -1;
+		json_put_new(trusts, col_text(&cursor, 0), trust);
+	}
+	return r;
+}
+
+/* Those of a page have chosen nothing afterwards, so the next page begins behind them. */
+static int clear_agents(struct tx *tx, const struct clearing *c, int64_t *count, struct error *err)
+{
+	_cleanup_json_ json_t *trusts = json_object();
+	const char *id;
+	json_t *trust;
+
+	do {
+		if (read_agents(tx, c, trusts, err) < 0)
+			return -1;
+		json_object_foreach (trusts, id, trust) {
+			_cleanup_free_ char *text =
+				trust_text(trust, "defaultEnvironmentId", c->actor);
+
+			if (tx_exec(tx, &AGENT_CLEAR_SELECTION, err, B_TEXT(id), B_TEXT(text),
+				    B_INT(c->now)) < 0)
+				return -1;
+			(*count)++;
+		}
+	} while (json_object_size(trusts) == PAGE_ROWS);
+	return 0;
+}
+
+int selection_clear_tx(struct tx *tx, int64_t now, const struct actor *actor,
+		       const char *company_id, const char *environment_id,
+		       struct selection_counts *counts, struct error *err)
+{
+	const struct clearing c = { now, actor, company_id, environment_id };
+
 	*counts = (struct selection_counts){ 0 };
-	counts->agents = tx_exec(tx, &AGENT_CLEAR_SELECTION, err, B_TEXT(company_id),
-				 B_TEXT(environment_id), B_INT(now));
-	if (counts->agents < 0)
+	if (clear_agents(tx, &c, &counts->agents, err) < 0 ||
+	    clear_choices(tx, &ISSUES, &c, &counts->issues, err) < 0 ||
+	    clear_choices(tx, &PROJECTS, &c, &counts->projects, err) < 0)
 		return -1;
-	if (clear_choices(tx, &ISSUES, now, company_id, environment_id, &counts->issues, err) < 0 ||
-	    clear_choices(tx, &PROJECTS, now, company_id, environment_id, &counts->projects, err) <
-		    0)
-		return -1;
-	return clear_choices(tx, &WORKSPACES, now, company_id, environment_id, &counts->workspaces,
-			     err);
+	return clear_choices(tx, &WORKSPACES, &c, &counts->workspaces, err);
 }
 
 /* ---- the report ---- */

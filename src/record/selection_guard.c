@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "record/row.h"
+#include "record/trust.h"
 
 /*
  * What may be chosen where (spec 01 F.6). The row is looked at as text: a driver this program does
@@ -11,6 +12,7 @@
 
 SQL(SELECTION_GUARD, "SELECT status, driver, config FROM environments"
 		     " WHERE id = $1 AND company_id = $2");
+SQL(SELECTION_IS_LOCAL, "SELECT 1 FROM environments WHERE id = $1 AND driver = 'local'");
 
 unsigned drivers_for_adapter(const struct writer *writer, const char *adapter_type)
 {
@@ -72,5 +74,25 @@ int selection_guard_tx(struct tx *tx, const struct writer *writer, const char *c
 			"Environment is archived: make it active again or choose another.");
 	if (!driver_kind_parse(col_text(&c, 1), &driver) || !(allowed & 1u << driver))
 		return refuse_driver(col_text(&c, 1), allowed, err);
+	if (writer->usable && !(writer->usable & 1u << driver))
+		return error_set(err, ERR_UNPROCESSABLE,
+				 "Environment driver \"%s\" cannot be used by this server: choose "
+				 "another environment.",
+				 driver_kind_name(driver));
 	return driver == DRIVER_SANDBOX ? check_provider(&c, writer, err) : 0;
+}
+
+int selection_host_tx(struct tx *tx, const struct writer *writer, const char *former,
+		      const char *chosen, const char *path, struct error *err)
+{
+	int local;
+
+	if (actor_trust(writer->actor) == TRUST_LOCAL || !id_is_set(chosen) ||
+	    str_equal(former, chosen))
+		return 0;
+	local = row_exists_tx(tx, &SELECTION_IS_LOCAL, err, B_TEXT(chosen));
+	if (local <= 0)
+		return local;
+	refuse_local(err);
+	return error_wrap(err, "%s", path);
 }

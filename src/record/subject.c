@@ -9,6 +9,10 @@ SQL(SUBJECT_LEASE_GET, "SELECT l.company_id, NULL, NULL, p.driver FROM leases l"
 SQL(SUBJECT_RUN_GET, "SELECT r.company_id, r.agent_id, r.status, p.driver FROM runs r"
 		     " LEFT JOIN leases l ON l.id = r.lease_id"
 		     " LEFT JOIN places p ON p.id = l.place_id WHERE r.id = $1");
+SQL(SUBJECT_LEASE_PLACE, "SELECT p.config, p.metadata FROM leases l"
+			 " JOIN places p ON p.id = l.place_id WHERE l.id = $1");
+SQL(SUBJECT_RUN_PLACE, "SELECT p.config, p.metadata FROM runs r JOIN leases l ON l.id = r.lease_id"
+		       " JOIN places p ON p.id = l.place_id WHERE r.id = $1");
 SQL(SUBJECT_AGENT_GET, "SELECT company_id FROM agents WHERE id = $1");
 SQL(SUBJECT_PROJECT_GET, "SELECT company_id FROM projects WHERE id = $1");
 SQL(SUBJECT_ISSUE_GET, "SELECT company_id FROM issues WHERE id = $1");
@@ -77,4 +81,42 @@ int subject_get(struct db *db, enum subject_kind kind, const char *id, struct su
 	struct subject_query q = { kind, id, out };
 
 	return db_read(db, read_subject, &q, err);
+}
+
+struct place_query {
+	enum subject_kind kind;
+	const char *id;
+	json_t **config, **metadata;
+};
+
+static int read_place(struct tx *tx, void *arg, struct error *err)
+{
+	const struct place_query *q = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+	const struct sql *sql = q->kind == OF_LEASE ? &SUBJECT_LEASE_PLACE : &SUBJECT_RUN_PLACE;
+	_cleanup_json_ json_t *config = NULL, *metadata = NULL;
+	int r;
+
+	if (tx_query(tx, &c, sql, err, B_TEXT(q->id)) < 0)
+		return -1;
+	r = cursor_next(&c, err);
+	if (r <= 0)
+		return r;
+	if (col_json(&c, 0, "place config", &config, err) < 0 ||
+	    col_json(&c, 1, "place metadata", &metadata, err) < 0)
+		return -1;
+	json_decref(*q->config);
+	json_decref(*q->metadata);
+	*q->config = steal(config);
+	*q->metadata = steal(metadata);
+	return 0;
+}
+
+int subject_place(struct db *db, enum subject_kind kind, const char *id, json_t **config,
+		  json_t **metadata, struct error *err)
+{
+	struct place_query q = { kind, id, config, metadata };
+
+	*config = *metadata = NULL;
+	return db_read(db, read_place, &q, err);
 }

@@ -24,6 +24,12 @@ struct subject {
 	enum run_status status;  /* of a run */
 	enum driver_kind driver; /* of the place of a lease or run; DRIVER_KIND_COUNT when none */
 };
+/*
+ * The config and the metadata of the place of a lease or run; NULL each when there is none. New
+ * references.
+ */
+int subject_place(struct db *db, enum subject_kind kind, const char *id, json_t **config,
+		  json_t **metadata, struct error *err);
 /* "Environment", as in `Environment not found` */
 const char *subject_label(enum subject_kind kind);
 /* ERR_NOT_FOUND */

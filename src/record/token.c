@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "record/activity.h"
+#include "record/member.h"
 #include "record/row.h"
 #include "record/user.h"
 
@@ -17,7 +18,7 @@
 
 #define TOKEN_COLUMNS                                                                              \
 	"t.id, t.user_id, t.agent_id, a.company_id, t.name, t.prefix, t.expires_at, t.revoked_at," \
-	" t.last_used_at, t.created_at"
+	" t.last_used_at, t.created_at, t.permissions"
 #define TOKEN_FROM " FROM tokens t LEFT JOIN agents a ON a.id = t.agent_id"
 
 SQL(TOKEN_GET, "SELECT " TOKEN_COLUMNS TOKEN_FROM " WHERE t.id = $1");
@@ -29,12 +30,13 @@ SQL(TOKEN_LIST_USERS, "SELECT " TOKEN_COLUMNS TOKEN_FROM " WHERE t.user_id IS NO
 SQL(TOKEN_LIST_AGENT, "SELECT " TOKEN_COLUMNS TOKEN_FROM " WHERE t.agent_id IS NOT NULL"
 		      " AND t.agent_id = $1 AND t.revoked_at IS NULL"
 		      " ORDER BY t.created_at DESC, t.id LIMIT 1000");
-SQL(TOKEN_INSERT, "INSERT INTO tokens"
-		  " (id, user_id, agent_id, name, prefix, hash, expires_at, created_at)"
-		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)");
+SQL(TOKEN_INSERT,
+    "INSERT INTO tokens"
+    " (id, user_id, agent_id, name, prefix, hash, expires_at, created_at, permissions)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)");
 SQL(TOKEN_REVOKE, "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL");
 SQL(TOKEN_FIND, "SELECT t.id, t.user_id, t.agent_id, t.hash, t.expires_at, t.revoked_at,"
-		" t.last_used_at, u.disabled, r.role FROM tokens t"
+		" t.last_used_at, u.disabled, r.role, t.permissions FROM tokens t"
 		" LEFT JOIN users u ON u.id = t.user_id"
 		" LEFT JOIN instance_user_roles r"
 		" ON r.user_id = t.user_id AND r.role = 'instance_admin'"
@@ -48,6 +50,7 @@ void token_clear(struct token *token)
 {
 	free(token->name);
 	free(token->prefix);
+	json_decref(token->permissions);
 	*token = (struct token){ 0 };
 }
 
@@ -62,6 +65,8 @@ json_t *token_json(const struct token *token)
 		json_put_str(o, "agentId", token->agent_id);
 	json_put_str(o, "name", token->name);
 	json_put_str(o, "prefix", token->prefix);
+	if (token->permissions)
+		json_put_ref(o, "permissions", token->permissions);
 	json_put_time(o, "expiresAt", token->expires_at);
 	json_put_time(o, "lastUsedAt", token->last_used_at);
 	json_put_time(o, "createdAt", token->created_at);
@@ -70,7 +75,6 @@ json_t *token_json(const struct token *token)
 
 static int token_read(struct cursor *c, struct token *out, struct error *err)
 {
-	(void)err;
 	*out = (struct token){
 		.name = xstrdup(col_text(c, 4)),
 		.prefix = xstrdup(col_text(c, 5)),
@@ -83,7 +87,7 @@ static int token_read(struct cursor *c, struct token *out, struct error *err)
 	id_copy(out->user_id, col_text(c, 1));
 	id_copy(out->agent_id, col_text(c, 2));
 	id_copy(out->company_id, col_text(c, 3));
-	return 0;
+	return col_is_null(c, 10) ? 0 : col_json(c, 10, "permissions", &out->permissions, err);
 }
 
 ROW_KIND(TOKEN, token, "Token");
@@ -182,11 +186,12 @@ static int insert_token(struct tx *tx, void *arg, struct error *err)
 	const struct token_writing *w = arg;
 	const struct token *row = w->row;
 	_cleanup_token_ struct token written = { 0 };
+	_cleanup_free_ char *permissions = row->permissions ? json_text(row->permissions) : NULL;
 
 	if (check_owner(tx, row, err) < 0 ||
 	    tx_exec(tx, &TOKEN_INSERT, err, B_TEXT(row->id), B_ID(row->user_id),
 		    B_ID(row->agent_id), B_TEXT(row->name), B_TEXT(row->prefix), B_TEXT(w->hash),
-		    B_TIME(row->expires_at), B_INT(row->created_at)) < 0 ||
+		    B_TIME(row->expires_at), B_INT(row->created_at), B_TEXT(permissions)) < 0 ||
 	    row_get_tx(tx, &TOKEN, &TOKEN_GET, &written, err, B_TEXT(row->id)) < 0)
 		return -1;
 	return note_token(tx, w, &written, true, err);
@@ -221,6 +226,7 @@ int token_create(struct db *db, struct clock *clock, const struct actor *actor,
 	id_new(row.id);
 	id_copy(row.user_id, wish->user_id);
 	id_copy(row.agent_id, wish->agent_id);
+	row.permissions = json_incref(wish->permissions);
 	row.expires_at = wish->ttl_ms > 0 ? row.created_at + wish->ttl_ms : 0;
 	make_text(wish->agent_id ? AGENT_PREFIX : BOARD_PREFIX, text, &row.prefix);
 	sha256_hex(text, strlen(text), hash);
@@ -272,6 +278,25 @@ static int refuse_token(struct error *err)
 			 "the token is not valid: unknown, expired or revoked");
 }
 
+/* A permission of a later version is nothing that this one could give. */
+static unsigned known_permissions(struct cursor *c)
+{
+	_cleanup_json_ json_t *names = NULL;
+	unsigned permissions = 0;
+	json_t *name;
+	size_t i;
+
+	if (col_json(c, 9, "permissions", &names, NULL) < 0)
+		return 0;
+	json_array_foreach (names, i, name) {
+		enum permission permission;
+
+		if (permission_parse(json_string_value(name), &permission))
+			permissions |= PERMISSION_BIT(permission);
+	}
+	return permissions;
+}
+
 static int find_token(struct tx *tx, void *arg, struct error *err)
 {
 	struct token_search *s = arg;
@@ -297,6 +322,8 @@ static int find_token(struct tx *tx, void *arg, struct error *err)
 	id_copy(s->out->user_id, col_text(&c, 1));
 	id_copy(s->out->agent_id, col_text(&c, 2));
 	s->out->is_admin = !col_is_null(&c, 8);
+	s->out->is_limited = !col_is_null(&c, 9);
+	s->out->permissions = s->out->is_limited ? known_permissions(&c) : 0;
 	s->last_used_at = col_int(&c, 6);
 	return 0;
 }

@@ -13,6 +13,7 @@ struct token {
 	char id[ID_SIZE], user_id[ID_SIZE], agent_id[ID_SIZE]; /* of one of them */
 	char company_id[ID_SIZE];                              /* of the agent */
 	char *name, *prefix;
+	json_t *permissions; /* all that it is for; NULL: everything that its owner may */
 	int64_t expires_at, revoked_at, last_used_at, created_at; /* 0: not */
 };
 void token_clear(struct token *token);
@@ -29,7 +30,8 @@ static inline bool agent_may_act(const struct agent *agent)
 struct token_wish {
 	const char *user_id, *agent_id; /* one of them */
 	const char *name;
-	int64_t ttl_ms; /* 0: no end */
+	int64_t ttl_ms;      /* 0: no end */
+	json_t *permissions; /* as in struct token; borrowed */
 };
 /*
  * `text` is the only copy of the token there will ever be. ERR_NOT_FOUND without such a user or
@@ -54,6 +56,8 @@ int token_revoke(struct db *db, struct clock *clock, const struct actor *actor, 
 struct token_owner {
 	char token_id[ID_SIZE], user_id[ID_SIZE], agent_id[ID_SIZE];
 	bool is_admin; /* of a user */
+	bool is_limited;
+	unsigned permissions; /* all that a limited one is for */
 };
 int token_find(struct db *db, struct clock *clock, const char *text, struct token_owner *out,
 	       struct error *err);

@@ -4,13 +4,15 @@
 #include "record/activity.h"
 #include "record/row.h"
 #include "record/selection.h"
+#include "record/trust.h"
 
 #define TEXT_MAX 4096
 #define COMMAND_MAX 65536
 #define WORKSPACE_COLUMNS                                                                          \
 	"id, company_id, project_id, source_issue_id, mode, strategy_type, name, status, cwd,"     \
 	" repo_url, base_ref, branch_name, provider_type, provider_ref, metadata, last_used_at,"   \
-	" opened_at, closed_at, derived_from_execution_workspace_id, created_at, updated_at"
+	" opened_at, closed_at, derived_from_execution_workspace_id, created_at, updated_at, "     \
+	"trust"
 #define CREATED_AT 19
 
 SQL(WORKSPACE_GET, "SELECT " WORKSPACE_COLUMNS " FROM execution_workspaces WHERE id = $1");
@@ -24,22 +26,17 @@ SQL(WORKSPACE_LIST, "SELECT " WORKSPACE_COLUMNS " FROM execution_workspaces WHER
 		    " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
 SQL(WORKSPACE_INSERT, "INSERT INTO execution_workspaces (" WORKSPACE_COLUMNS ")"
 		      " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,"
-		      " $16, $17, $18, $19, $20, $20)");
+		      " $16, $17, $18, $19, $20, $20, $21)");
 SQL(WORKSPACE_UPDATE,
     "UPDATE execution_workspaces SET name = $2, status = $3, cwd = $4, repo_url = $5,"
     " base_ref = $6, branch_name = $7, provider_ref = $8, metadata = $9, closed_at = $10,"
-    " updated_at = $11 WHERE id = $1");
+    " updated_at = $11, trust = $12 WHERE id = $1");
 SQL(WORKSPACE_SET_METADATA,
     "UPDATE execution_workspaces SET metadata = $2, last_used_at = $3, updated_at = $3"
     " WHERE id = $1");
 SQL(WORKSPACE_PROJECT_OF_COMPANY, "SELECT 1 FROM projects WHERE id = $1 AND company_id = $2");
 SQL(WORKSPACE_ISSUE_OF_COMPANY, "SELECT 1 FROM issues WHERE id = $1 AND company_id = $2");
 SQL(WORKSPACE_OF_COMPANY, "SELECT 1 FROM execution_workspaces WHERE id = $1 AND company_id = $2");
-SQL(WORKSPACE_LINK_ISSUE,
-    "UPDATE issues SET execution_workspace_id = $2, updated_at = $3 WHERE id = $1");
-SQL(WORKSPACE_UNLINK_ISSUES,
-    "UPDATE issues SET execution_workspace_id = NULL, updated_at = $2"
-    " WHERE execution_workspace_id = $1 AND execution_workspace_id IS NOT NULL");
 SQL(WORKSPACE_USERS,
     "SELECT (SELECT COUNT(*) FROM runs WHERE execution_workspace_id = $1 AND company_id = $2"
     " AND " RUNS_UNFINISHED "),"
@@ -137,6 +134,7 @@ void workspace_record_clear(struct workspace_record *workspace)
 	free(workspace->provider_type);
 	free(workspace->provider_ref);
 	json_decref(workspace->metadata);
+	json_decref(workspace->trust);
 	*workspace = (struct workspace_record){ 0 };
 }
 
@@ -201,6 +199,8 @@ static int workspace_record_read(struct cursor *c, struct workspace_record *out,
 	id_copy(row.derived_from_id, col_text(c, 18));
 	row.created_at = col_int(c, CREATED_AT);
 	row.updated_at = col_int(c, CREATED_AT + 1);
+	if (col_json(c, CREATED_AT + 2, "workspace trust", &row.trust, err) < 0)
+		return -1;
 	hand_over(out, row);
 	return 0;
 }
@@ -220,6 +220,12 @@ int workspace_record_get(struct db *db, const char *id, struct workspace_record 
 			 struct error *err)
 {
 	return row_get(db, &WORKSPACE, &WORKSPACE_GET, out, err, B_TEXT(id));
+}
+
+int workspace_record_get_tx(struct tx *tx, const char *id, struct workspace_record *out,
+			    struct error *err)
+{
+	return row_get_tx(tx, &WORKSPACE, &WORKSPACE_GET, out, err, B_TEXT(id));
 }
 
 json_t *workspace_record_list(struct db *db, struct list_query *query, struct error *err)
@@ -250,11 +256,21 @@ static int note(struct tx *tx, const struct workspace_writing *w, const char *ac
 				 err);
 }
 
-static int guard_environment(struct tx *tx, const struct workspace_writing *w, const json_t *config,
-			     struct error *err)
+static int guard_environment(struct tx *tx, const struct workspace_writing *w, const char *former,
+			     const json_t *config, struct error *err)
 {
-	return selection_guard_tx(tx, w->writer, w->row.company_id,
-				  json_str(config, "environmentId"), DRIVERS_FOR_WORK, err);
+	const char *chosen = json_str(config, "environmentId");
+
+	if (selection_guard_tx(tx, w->writer, w->row.company_id, chosen, DRIVERS_FOR_WORK, err) < 0)
+		return -1;
+	return selection_host_tx(tx, w->writer, former, chosen, "config.environmentId", err);
+}
+
+static json_t *workspace_copy(const struct workspace_record *row)
+{
+	_cleanup_json_ json_t *shared = workspace_record_json(row);
+
+	return json_deep_copy(shared);
 }
 
 static int check_references(struct tx *tx, const struct workspace_writing *w, struct error *err)
@@ -270,12 +286,13 @@ static int check_references(struct tx *tx, const struct workspace_writing *w, st
 	    reference_check_tx(tx, &WORKSPACE_OF_COMPANY, "Execution workspace",
 			       row->derived_from_id, row->company_id, err) < 0)
 		return -1;
-	return guard_environment(tx, w, config, err);
+	return guard_environment(tx, w, NULL, config, err);
 }
 
 static int insert_row(struct tx *tx, const struct workspace_record *row, struct error *err)
 {
 	_cleanup_free_ char *metadata = json_column(row->metadata);
+	_cleanup_free_ char *trust = json_column(row->trust);
 
 	return tx_exec(tx, &WORKSPACE_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
 		       B_TEXT(row->project_id), B_ID(row->source_issue_id), B_TEXT(row->mode),
@@ -284,7 +301,7 @@ static int insert_row(struct tx *tx, const struct workspace_record *row, struct 
 		       B_TEXT(row->branch_name), B_TEXT(row->provider_type),
 		       B_TEXT(row->provider_ref), B_TEXT(metadata), B_INT(row->last_used_at),
 		       B_INT(row->opened_at), B_TIME(row->closed_at), B_ID(row->derived_from_id),
-		       B_INT(row->created_at)) < 0
+		       B_INT(row->created_at), B_TEXT(trust)) < 0
 		       ? -1
 		       : 0;
 }
@@ -298,8 +315,7 @@ static int insert_workspace(struct tx *tx, void *arg, struct error *err)
 	if (check_references(tx, w, err) < 0 || insert_row(tx, row, err) < 0)
 		return -1;
 	if (id_is_set(row->source_issue_id) &&
-	    tx_exec(tx, &WORKSPACE_LINK_ISSUE, err, B_TEXT(row->source_issue_id), B_TEXT(row->id),
-		    B_INT(w->now)) < 0)
+	    issue_link_workspace_tx(tx, w->writer, w->now, row->source_issue_id, row->id, err) < 0)
 		return -1;
 	json_put_str(details, "name", row->name);
 	json_put_str(details, "mode", row->mode);
@@ -352,6 +368,19 @@ static int workspace_fill(const struct workspace_record *in, int64_t now,
 	return 0;
 }
 
+/* What it was given by its surroundings has their writers as well. */
+static void note_maker(const struct actor *actor, const struct workspace_record *in,
+		       struct workspace_record *row)
+{
+	_cleanup_json_ json_t *after = workspace_record_json(row);
+	const char *path;
+	json_t *word;
+
+	deciding_note(actor, DECIDING_WORKSPACE, NULL, NULL, after, &row->trust);
+	json_object_foreach (in->trust, path, word)
+		deciding_weaken(&row->trust, path, trust_read(json_string_value(word)));
+}
+
 int workspace_record_create(const struct writer *writer, const struct workspace_record *in,
 			    struct workspace_record *out, struct error *err)
 {
@@ -360,6 +389,8 @@ int workspace_record_create(const struct writer *writer, const struct workspace_
 
 	new_record_id(writer, w.row.id);
 	r = workspace_fill(in, w.now, &w.row, err);
+	if (r == 0)
+		note_maker(writer->actor, in, &w.row);
 	if (r == 0)
 		r = DB_WRITE(writer->db, "workspace.create", insert_workspace, &w, err);
 	if (r == 0)
@@ -441,35 +472,64 @@ static int close_row(struct tx *tx, struct workspace_writing *w, struct error *e
 	row->closed_at = w->now;
 	if (!streq(row->mode, execution_mode_name(WORKSPACE_SHARED)))
 		return 0;
-	return tx_exec(tx, &WORKSPACE_UNLINK_ISSUES, err, B_TEXT(row->id), B_INT(w->now)) < 0 ? -1
-											      : 0;
+	return issue_unlink_workspace_tx(tx, w->writer->actor, w->now, row->id, err);
 }
 
 static int update_row(struct tx *tx, const struct workspace_record *row, struct error *err)
 {
 	_cleanup_free_ char *metadata = json_column(row->metadata);
+	_cleanup_free_ char *trust = json_column(row->trust);
 
 	return tx_exec(tx, &WORKSPACE_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
 		       B_TEXT(row->status), B_TEXT(row->cwd), B_TEXT(row->repo_url),
 		       B_TEXT(row->base_ref), B_TEXT(row->branch_name), B_TEXT(row->provider_ref),
-		       B_TEXT(metadata), B_TIME(row->closed_at), B_INT(row->updated_at)) < 0
+		       B_TEXT(metadata), B_TIME(row->closed_at), B_INT(row->updated_at),
+		       B_TEXT(trust)) < 0
 		       ? -1
 		       : 0;
+}
+
+/* A workspace that can no longer be used, or can be again, is a choice taken back or made. */
+static int check_reuse(const struct workspace_writing *w, const json_t *before, struct error *err)
+{
+	const struct workspace_record former = { .status = (char *)json_str(before, "status") };
+	const json_t *chosen = json_object_get(json_object_at(before, "config"), "environmentId");
+
+	if (!actor_is_agent(w->writer->actor) || !chosen ||
+	    workspace_is_reusable(&former) == workspace_is_reusable(&w->row))
+		return 0;
+	return error_set(err, ERR_FORBIDDEN,
+			 "agents may not change what decides where and how something runs: status "
+			 "(the workspace has an environment of its own)");
+}
+
+static int check_decisions(struct tx *tx, struct workspace_writing *w, const json_t *before,
+			   struct error *err)
+{
+	const char *former = json_str(json_object_at(before, "config"), "environmentId");
+	_cleanup_json_ json_t *after = workspace_record_json(&w->row);
+
+	if (deciding_check(w->writer, DECIDING_WORKSPACE, before, after, err) < 0 ||
+	    check_reuse(w, before, err) < 0 ||
+	    guard_environment(tx, w, former, json_object_at(w->body, "config"), err) < 0)
+		return -1;
+	deciding_note(w->writer->actor, DECIDING_WORKSPACE, before, w->body, after, &w->row.trust);
+	return 0;
 }
 
 static int update_workspace(struct tx *tx, void *arg, struct error *err)
 {
 	struct workspace_writing *w = arg;
 	struct workspace_record *row = &w->row;
-	_cleanup_json_ json_t *details = changed_fields(w->body);
+	_cleanup_json_ json_t *details = changed_fields(w->body), *before = NULL;
 	bool was_closed;
 
 	workspace_record_clear(row);
 	if (row_get_tx(tx, &WORKSPACE, &WORKSPACE_GET, row, err, B_TEXT(w->id)) < 0)
 		return -1;
 	was_closed = is_closed(row);
-	if (apply_body(row, w->body, err) < 0 ||
-	    guard_environment(tx, w, json_object_at(w->body, "config"), err) < 0)
+	before = workspace_copy(row);
+	if (apply_body(row, w->body, err) < 0 || check_decisions(tx, w, before, err) < 0)
 		return -1;
 	if (is_closed(row) && !was_closed && close_row(tx, w, err) < 0)
 		return -1;
@@ -518,7 +578,7 @@ static int delete_workspace(struct tx *tx, void *arg, struct error *err)
 	workspace_record_clear(row);
 	if (row_get_tx(tx, &WORKSPACE, &WORKSPACE_GET, row, err, B_TEXT(w->id)) < 0 ||
 	    check_unused(tx, row, err) < 0 ||
-	    tx_exec(tx, &WORKSPACE_UNLINK_ISSUES, err, B_TEXT(row->id), B_INT(w->now)) < 0 ||
+	    issue_unlink_workspace_tx(tx, w->writer->actor, w->now, row->id, err) < 0 ||
 	    tx_exec(tx, &WORKSPACE_DELETE, err, B_TEXT(row->id)) < 0)
 		return -1;
 	json_put_str(details, "name", row->name);
@@ -540,26 +600,39 @@ int workspace_record_delete(const struct writer *writer, const char *id,
 }
 
 struct metadata_change {
-	const char *id, *text;
+	const char *id;
+	const json_t *metadata;
 	int64_t now;
 };
 
+/* The config may have been changed since the caller read it: it stays as it is. */
 static int update_metadata(struct tx *tx, void *arg, struct error *err)
 {
 	const struct metadata_change *change = arg;
-	int64_t n = tx_exec(tx, &WORKSPACE_SET_METADATA, err, B_TEXT(change->id),
-			    B_TEXT(change->text), B_INT(change->now));
+	_cleanup_workspace_ struct workspace_record row = { 0 };
+	_cleanup_json_ json_t *metadata =
+		change->metadata ? json_copy((json_t *)change->metadata) : json_object();
+	_cleanup_free_ char *text = NULL;
+	json_t *config;
 
-	if (n == 0)
-		return error_set(err, ERR_NOT_FOUND, "Execution workspace not found");
-	return n < 0 ? -1 : 0;
+	if (workspace_record_get_tx(tx, change->id, &row, err) < 0)
+		return -1;
+	config = json_object_get(row.metadata, "config");
+	if (config)
+		json_put_ref(metadata, "config", config);
+	else
+		json_object_del(metadata, "config");
+	text = json_object_size(metadata) ? json_text(metadata) : NULL;
+	return tx_exec(tx, &WORKSPACE_SET_METADATA, err, B_TEXT(change->id), B_TEXT(text),
+		       B_INT(change->now)) < 0
+		       ? -1
+		       : 0;
 }
 
 int workspace_record_set_metadata(struct db *db, struct clock *clock, const char *id,
 				  const json_t *metadata, struct error *err)
 {
-	_cleanup_free_ char *text = json_column(metadata);
-	struct metadata_change change = { id, text, clock_now(clock) };
+	struct metadata_change change = { id, metadata, clock_now(clock) };
 
 	return DB_WRITE(db, "workspace.set_metadata", update_metadata, &change, err);
 }

@@ -2,12 +2,14 @@
 
 #include "base/text.h"
 #include "record/row.h"
+#include "record/selection.h"
+#include "record/trust.h"
 
 /*
  * The config of an execution workspace (spec 01 E.9). Everything but environmentId is null
  * when it is not there. An environmentId is there only when something was chosen: left out it says
- * "ask the issue, the project, the agent", null says "this host". The reference confuses the two
- * and moves a workspace with nothing but a provision command to the host (I11).
+ * "ask the issue, the project, the agent", null says "the company's default". The reference
+ * confuses the two and moves a workspace with nothing but a provision command to the host (I11).
  */
 
 static bool put_environment(json_t *config, const json_t *stored)
@@ -118,37 +120,36 @@ json_t *workspace_config_merge(const json_t *metadata, const json_t *patch)
 	return NULL;
 }
 
-SQL(WORKSPACE_METADATA, "SELECT metadata FROM execution_workspaces WHERE id = $1");
 SQL(WORKSPACE_PUT_METADATA,
-    "UPDATE execution_workspaces SET metadata = $2, updated_at = $3 WHERE id = $1");
+    "UPDATE execution_workspaces SET metadata = $2, updated_at = $3, trust = $4 WHERE id = $1");
 
-static int read_metadata(struct tx *tx, const char *id, json_t **metadata, struct error *err)
+int workspace_config_patch_tx(struct tx *tx, const struct writer *writer, int64_t now,
+			      const char *id, const json_t *patch, struct error *err)
 {
-	_cleanup_cursor_ struct cursor c = { 0 };
-	int r;
+	_cleanup_workspace_ struct workspace_record row = { 0 };
+	_cleanup_json_ json_t *before = NULL, *after = NULL, *body = json_object();
+	_cleanup_free_ char *text = NULL, *trust = NULL;
+	json_t *merged;
 
-	*metadata = NULL;
-	if (tx_query(tx, &c, &WORKSPACE_METADATA, err, B_TEXT(id)) < 0)
+	if (workspace_record_get_tx(tx, id, &row, err) < 0)
 		return -1;
-	r = cursor_next(&c, err);
-	if (r < 0)
+	before = workspace_record_json(&row);
+	merged = workspace_config_merge(row.metadata, patch);
+	json_decref(row.metadata);
+	row.metadata = merged;
+	after = workspace_record_json(&row);
+	if (deciding_check(writer, DECIDING_WORKSPACE, before, after, err) < 0 ||
+	    selection_host_tx(tx, writer,
+			      json_str(json_object_at(before, "config"), "environmentId"),
+			      json_str(json_object_at(after, "config"), "environmentId"),
+			      "config.environmentId", err) < 0)
 		return -1;
-	if (r == 0)
-		return error_set(err, ERR_NOT_FOUND, "Execution workspace not found");
-	return col_json(&c, 0, "workspace metadata", metadata, err);
-}
-
-int workspace_config_patch_tx(struct tx *tx, int64_t now, const char *id, const json_t *patch,
-			      struct error *err)
-{
-	_cleanup_json_ json_t *before = NULL, *after = NULL;
-	_cleanup_free_ char *text = NULL;
-
-	if (read_metadata(tx, id, &before, err) < 0)
-		return -1;
-	after = workspace_config_merge(before, patch);
-	text = json_column(after);
-	return tx_exec(tx, &WORKSPACE_PUT_METADATA, err, B_TEXT(id), B_TEXT(text), B_INT(now)) < 0
+	json_put_ref(body, "config", (json_t *)patch);
+	deciding_note(writer->actor, DECIDING_WORKSPACE, before, body, after, &row.trust);
+	text = json_column(row.metadata);
+	trust = json_column(row.trust);
+	return tx_exec(tx, &WORKSPACE_PUT_METADATA, err, B_TEXT(id), B_TEXT(text), B_INT(now),
+		       B_TEXT(trust)) < 0
 		       ? -1
 		       : 0;
 }

@@ -48,24 +48,3 @@ const char *workspace_mode_for_issue(const char *issue_mode)
 		return execution_mode_name(WORKSPACE_SHARED);
 	}
 }
-
-const char *issue_mode_of_workspace(const char *workspace_mode)
-{
-	enum execution_mode mode;
-
-	if (!workspace_mode)
-		return issue_workspace_mode_name(ISSUE_WORKSPACE_AGENT_DEFAULT);
-	if (!execution_mode_parse(workspace_mode, &mode))
-		return issue_workspace_mode_name(ISSUE_WORKSPACE_SHARED);
-	switch (mode) {
-	case WORKSPACE_ADAPTER_MANAGED:
-	case WORKSPACE_CLOUD_SANDBOX:
-		return issue_workspace_mode_name(ISSUE_WORKSPACE_AGENT_DEFAULT);
-	case WORKSPACE_ISOLATED:
-		return issue_workspace_mode_name(ISSUE_WORKSPACE_ISOLATED);
-	case WORKSPACE_OPERATOR_BRANCH:
-		return issue_workspace_mode_name(ISSUE_WORKSPACE_OPERATOR_BRANCH);
-	default:
-		return issue_workspace_mode_name(ISSUE_WORKSPACE_SHARED);
-	}
-}

@@ -2,7 +2,8 @@
  * Starting one program with everything about it decided beforehand. The child is made the way vfork
  * does it, sharing memory until it has become the program: no page tables are copied, and a failure
  * on the way is simply written into the struct. The child makes system calls and nothing else. It
- * is the first to go when memory runs out.
+ * is the first to go when memory runs out. Unlike vfork the wait for it has an end: on its way it
+ * is the payload's user already, and a command of that user may stop it.
  */
 #pragma once
 
@@ -22,6 +23,7 @@ enum launch_step {
 	STEP_CWD,
 	STEP_FILTER,
 	STEP_EXEC,
+	STEP_STOPPED, /* something held it with SIGSTOP; it was killed */
 };
 
 struct launch_limit {
@@ -69,6 +71,14 @@ void *launch_stack_new(void);
  * cgroup_fd >= 0 makes it be born inside that cgroup v2 directory.
  */
 int launch(struct launch *l, void *stack, int cgroup_fd, pid_t *pid);
+
+/*
+ * For who waits for a child to get going: after some time without a sign of it. One that was
+ * stopped is sent on its way; false: that was to no avail so often that it has been killed. Both
+ * counts begin with 0.
+ */
+#define LAUNCH_LOOK_MS 50
+bool launch_nudge(pid_t pid, unsigned *stops);
 
 /* True where launch can put a child into a cgroup. */
 bool launch_knows_cgroups(void);

@@ -241,6 +241,9 @@ static int explain(const struct launch *l, const struct wire_exec_start *m, cons
 		return fail(f, WERR_START, l->failed_errno, "entering the place's limits: %s", why);
 	case STEP_FILTER:
 		return fail(f, WERR_START, l->failed_errno, "filtering system calls: %s", why);
+	case STEP_STOPPED:
+		return fail(f, WERR_START, l->failed_errno,
+			    "something in the place stopped it before it began, again and again");
 	case STEP_LIMITS:
 		return fail(f, WERR_START, l->failed_errno, "setting limits: %s", why);
 	default:

@@ -50,9 +50,24 @@ static int start_failed(struct launch *l, enum launch_step step, int errnum)
 	return -1;
 }
 
+/* The shim has the relay's user, and in a place of one user so have the commands in it. */
+static bool await_report(pid_t pid, int fd)
+{
+	struct pollfd wait = { .fd = fd, .events = POLLIN };
+	int64_t until = loop_now() + START_WAIT_MS;
+	unsigned stops = 0;
+
+	while (loop_now() < until) {
+		if (poll(&wait, 1, LAUNCH_LOOK_MS) > 0)
+			return true;
+		if (!launch_nudge(pid, &stops))
+			return false;
+	}
+	return false;
+}
+
 static int start(struct exec *exec, struct launch *l)
 {
-	struct pollfd wait = { .events = POLLIN };
 	struct report report;
 	int fds[2];
 	pid_t pid;
@@ -69,8 +84,7 @@ static int start(struct exec *exec, struct launch *l)
 	}
 	exec->tree.shim_pid = pid;
 	exec->tree.shim_fd = fds[0];
-	wait.fd = fds[0];
-	if (poll(&wait, 1, START_WAIT_MS) <= 0 ||
+	if (!await_report(pid, fds[0]) ||
 	    recv(fds[0], &report, sizeof(report), MSG_DONTWAIT) != sizeof(report)) {
 		kill(pid, SIGKILL);
 		report = (struct report){ .kind = REPORT_FAILED,
@@ -94,6 +108,9 @@ static int give_order(struct exec *exec, enum order_verb verb, unsigned target, 
 
 	if (exec->tree.shim_fd < 0)
 		return -ESRCH;
+	/* Stopped, it would not obey. */
+	if (exec->tree.shim_pid > 0)
+		kill(exec->tree.shim_pid, SIGCONT);
 	if (send(exec->tree.shim_fd, &order, sizeof(order), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return -errno;
 	return 0;
@@ -106,9 +123,24 @@ static int send_signal(struct exec *exec, unsigned target, int signal)
 	return give_order(exec, ORDER_SIGNAL, target, signal);
 }
 
+/* Something of its own user holds it with SIGSTOP: what is to end is ended without it. */
+static bool pass_over(struct exec *exec)
+{
+	siginfo_t info = { 0 };
+
+	if (exec->tree.shim_pid <= 0 ||
+	    waitid(P_PID, (id_t)exec->tree.shim_pid, &info, WSTOPPED | WNOHANG | WNOWAIT) < 0 ||
+	    info.si_pid == 0)
+		return false;
+	proc_signal_descendants(exec->tree.shim_pid, SIGKILL);
+	kill(exec->tree.shim_pid, SIGKILL);
+	return true;
+}
+
 static void kill_all(struct exec *exec)
 {
-	give_order(exec, ORDER_KILL, 0, 0);
+	if (!pass_over(exec))
+		give_order(exec, ORDER_KILL, 0, 0);
 }
 
 static void await_empty(struct exec *exec)
@@ -123,7 +155,7 @@ static void finish(struct exec *exec)
 {
 	if (exec->tree.shim_pid == 0)
 		exec_tree_emptied(exec);
-	else
+	else if (!pass_over(exec))
 		give_order(exec, ORDER_FINISH, 0, 0);
 }
 

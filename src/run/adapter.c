@@ -111,29 +111,18 @@ bool adapter_allows(const char *type, enum driver_kind driver)
 	}
 }
 
-bool adapter_allows_provider(const char *type, const char *provider, const char *const *providers)
-{
-	const struct adapter *adapter = adapter_find(type);
-
-	for (; adapter && adapter->remote_managed && *providers; providers++) {
-		if (streq(*providers, provider))
-			return true;
-	}
-	return false;
-}
-
 static const char *status(bool supported)
 {
 	return supported ? "supported" : "unsupported";
 }
 
-static json_t *drivers_json(const struct adapter *adapter)
+static json_t *drivers_json(const struct adapter *adapter, unsigned usable)
 {
 	json_t *drivers = json_object();
 
-	for (int kind = 0; kind < DRIVER_KIND_COUNT; kind++)
-		json_put_str(drivers, driver_kind_name((enum driver_kind)kind),
-			     status(adapter_allows(adapter->type, (enum driver_kind)kind)));
+	for (enum driver_kind kind = 0; kind < DRIVER_KIND_COUNT; kind++)
+		json_put_str(drivers, driver_kind_name(kind),
+			     status((usable & 1u << kind) && adapter_allows(adapter->type, kind)));
 	return drivers;
 }
 
@@ -149,7 +138,7 @@ static json_t *providers_json(const struct adapter *adapter)
 	return providers;
 }
 
-json_t *adapter_capabilities(void)
+json_t *adapter_capabilities(unsigned usable)
 {
 	json_t *list = json_array();
 
@@ -157,7 +146,7 @@ json_t *adapter_capabilities(void)
 		json_t *entry = json_object();
 
 		json_put_str(entry, "adapterType", a->type);
-		json_put_new(entry, "drivers", drivers_json(a));
+		json_put_new(entry, "drivers", drivers_json(a, usable));
 		json_put_new(entry, "sandboxProviders", providers_json(a));
 		json_array_append_new(list, entry);
 	}
@@ -183,7 +172,7 @@ static json_t *keys_json(const struct field *fields)
 	return keys;
 }
 
-json_t *adapter_list(void)
+json_t *adapter_list(unsigned usable)
 {
 	json_t *list = json_array();
 
@@ -197,7 +186,7 @@ json_t *adapter_list(void)
 		json_put_str(entry, "command", a->program);
 		json_put_new(entry, "versionArgs", words_json(a->version));
 		json_put_str(entry, "installHint", a->install_hint);
-		json_put_new(entry, "drivers", drivers_json(a));
+		json_put_new(entry, "drivers", drivers_json(a, usable));
 		json_put_new(entry, "configKeys", keys_json(a->config));
 		json_array_append_new(list, entry);
 	}

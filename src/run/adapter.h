@@ -32,12 +32,10 @@ const struct adapter *adapter_find(const char *type); /* NULL: not one we know *
 /* Whether a command of this adapter can be started in such a place; unknown adapters: local only.
  */
 bool adapter_allows(const char *type, enum driver_kind driver);
-/* The helper of spec 01 F.5: remote-managed, and the provider is among the supplied keys. */
-bool adapter_allows_provider(const char *type, const char *provider, const char *const *providers);
 /* The `adapters` of spec 01 F.5: array of {adapterType, drivers, sandboxProviders}. */
-json_t *adapter_capabilities(void);
+json_t *adapter_capabilities(unsigned usable); /* drivers of this server, bit n is driver n */
 /* Array of everything in the table that clients may want to know. */
-json_t *adapter_list(void);
+json_t *adapter_list(unsigned usable);
 
 /*
  * Checks what adapterConfig says, as FIELDS do: ERR_VALIDATION with details whose paths begin with

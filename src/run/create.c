@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "record/trust.h"
 #include "run/prompt.h"
 #include "run/publish.h"
 #include "run/row.h"
@@ -26,7 +27,7 @@ const struct field RUN_FIELDS[] = {
 	{ "adapterConfig", FIELD_OBJECT, 0,
 	  .summary = "settings of the tool, laid over the agent's" },
 	{ "environmentId", FIELD_UUID, FIELD_NULLABLE,
-	  .summary = "where to run; null means the company's Local environment, absent lets the "
+	  .summary = "where to run; null means the company's default environment, absent lets the "
 		     "workspace, issue, project and agent decide" },
 	{ "agentId", FIELD_UUID, FIELD_NULLABLE, .summary = "on behalf of which agent" },
 	{ "projectId", FIELD_UUID, FIELD_NULLABLE, .summary = "what the run belongs to" },
@@ -39,10 +40,17 @@ const struct field RUN_FIELDS[] = {
 	  .summary = "the whole of standard input" },
 	{ "stdinEncoding", FIELD_STRING, 0, .one_of = STDIN_ENCODINGS,
 	  .summary = "utf8 (default) or base64" },
+	{ "stdinStream", FIELD_BOOL, 0,
+	  .summary = "standard input goes on with POST /api/execs/<run id>/stdin until its end; "
+		     "such a run cannot be retried" },
 	{ "tty", FIELD_OBJECT, FIELD_NULLABLE, .fields = TTY_FIELDS,
 	  .summary = "a terminal instead of pipes; it is at /api/execs/<run id>/terminal" },
 	{ "workspace", FIELD_OBJECT, FIELD_NULLABLE, .fields = WORKSPACE_WISH_FIELDS,
 	  .summary = "files that go into the place, and whose changes come back" },
+	{ "leasePolicy", FIELD_STRING, 0, .one_of = lease_policy_names,
+	  .summary = "what becomes of the place afterwards; the environment's own unless given" },
+	{ "retainSeconds", FIELD_INT, 0, 1, 365LL * 86400,
+	  .summary = "how long the place of a failed run is kept under retain_on_failure (a day)" },
 	{ "timeoutMs", FIELD_INT, FIELD_NULLABLE, 1, 30LL * 86400 * 1000,
 	  .summary = "the whole process tree ends when it has run this long" },
 	{ 0 },
@@ -51,9 +59,9 @@ const struct field RUN_FIELDS[] = {
 SQL(RUN_INSERT,
     "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
     " execution_workspace_id, status, command, cwd, env, stdin, stdin_encoding, timeout_ms,"
-    " context, node_id, boot_epoch, created_at, updated_at, workspace)"
+    " context, node_id, boot_epoch, created_at, updated_at, workspace, secrets)"
     " VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, $9, $10, $11, $12, $13, $14, $15,"
-    " $16, $16, $17)");
+    " $16, $16, $17, $18)");
 SQL(RUN_REF_AGENT, "SELECT company_id FROM agents WHERE id = $1");
 SQL(RUN_REF_PROJECT, "SELECT company_id FROM projects WHERE id = $1");
 SQL(RUN_REF_ISSUE, "SELECT company_id FROM issues WHERE id = $1");
@@ -90,6 +98,7 @@ struct creation {
 	const char *id, *company_id;
 	const json_t *body;
 	char *command, *env, *context, *workspace; /* workspace NULL: none */
+	bool holds_secrets;
 	struct run *out;
 	int64_t now;
 };
@@ -128,6 +137,17 @@ static int check_local(struct tx *tx, const struct creation *c, struct error *er
 	return environment.driver == DRIVER_LOCAL ? refuse_local(err) : 0;
 }
 
+enum trust run_starter(const struct run *run)
+{
+	const json_t *request = json_object_at(run->context, "request");
+	const char *word = json_str(request, "trust");
+
+	if (word)
+		return trust_read(word);
+	/* Of a server that knew only whether the starter might use driver local. */
+	return json_bool(request, "noLocal", false) ? TRUST_TOKEN : TRUST_LOCAL;
+}
+
 static int insert_run(struct tx *tx, void *arg, struct error *err)
 {
 	struct creation *c = arg;
@@ -157,7 +177,8 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 		    B_TEXT(json_str(b, "stdin")), B_TEXT(json_str(b, "stdinEncoding")),
 		    timeout > 0 ? B_INT(timeout) : B_NULL, B_TEXT(c->context),
 		    B_TEXT(c->runs->node->id), B_INT(c->runs->node->boot_epoch), B_INT(c->now),
-		    B_TEXT(c->workspace)) < 0)
+		    B_TEXT(c->workspace),
+		    B_INT(c->holds_secrets ? SECRETS_KEPT : SECRETS_NONE)) < 0)
 		return -1;
 	if (activity_write_tx(tx, c->now, &activity, err) < 0 ||
 	    run_publish_queued_tx(tx, c->now, c->id, err) < 0)
@@ -206,8 +227,17 @@ static json_t *initial_context(const json_t *body, const struct actor *actor)
 		json_put_bool(request, "withoutEnd", true);
 	if (json_object_at(body, "tty"))
 		json_put_ref(request, "tty", json_object_at(body, "tty"));
-	if (actor->no_local)
-		json_put_bool(request, "noLocal", true);
+	if (json_str(body, "leasePolicy"))
+		json_put_str(request, "leasePolicy", json_str(body, "leasePolicy"));
+	if (json_int(body, "retainSeconds", 0) > 0)
+		json_put_int(request, "retainSeconds", json_int(body, "retainSeconds", 0));
+	if (json_bool(body, "stdinStream", false))
+		json_put_bool(request, "stdinStream", true);
+	json_put_str(request, "trust", trust_word(actor_trust(actor)));
+	if (json_str(body, "commandTrust"))
+		json_put_str(request, "commandTrust", json_str(body, "commandTrust"));
+	if (!actor_is_trusted(actor))
+		json_put_bool(request, "byToken", true);
 	json_put_new(context, "request", request);
 	return context;
 }
@@ -233,10 +263,12 @@ static int create_plain(struct runs *runs, const struct actor *actor, const char
 			      .command = command,
 			      .env = env_text,
 			      .context = context_text,
+			      .holds_secrets = json_object_size(env) > 0 || json_str(body, "stdin"),
 			      .out = run };
 
 	if (check_body(body, err) < 0 ||
-	    workspace_wanted(runs, actor, json_object_get(body, "workspace"), &workspace, err) < 0)
+	    workspace_wanted(runs, actor, company_id, json_str(body, "agentId") != NULL,
+			     json_object_get(body, "workspace"), &workspace, err) < 0)
 		return -1;
 	workspace_text = workspace ? json_text(workspace) : NULL;
 	c.workspace = workspace_text;
@@ -289,9 +321,13 @@ int run_retry(struct runs *runs, const struct actor *actor, const char *id, stru
 		return error_set(err, ERR_RUN_STATE,
 				 "the run is %s: it can be retried once it has ended",
 				 run_status_name(old.status));
+	if (!run_can_repeat(&old, err))
+		return -1;
 	/* Whoever repeats a run gets no further by it than by one of their own. */
 	if (old.workspace &&
-	    workspace_allowed(runs, actor, json_str(old.workspace, "path"), err) < 0)
+	    (workspace_allowed(runs, actor, old.company_id, json_str(old.workspace, "path"),
+			       json_str(old.workspace, "mode"), err) < 0 ||
+	     workspace_trusted(actor, old.workspace, err) < 0))
 		return -1;
 	if (db_read(runs->db, look_for_room,
 		    &(struct room){ .runs = runs, .company_id = old.company_id }, err) < 0 ||

@@ -33,7 +33,7 @@ static void describe_exit(const struct walk *w, struct run_ending *end, char **t
 	case EXEC_TIMEOUT:
 		end->status = RUN_TIMED_OUT;
 		*text = xasprintf("the command ran longer than %lld ms and was ended",
-				  (long long)run_time_limit(w->run));
+				  (long long)run_time_limit(w->run, w->place.config));
 		end->error_code = error_code_name(ERR_TIMEOUT);
 		break;
 	case EXEC_CANCELLED:
@@ -98,17 +98,58 @@ static void write_ending(struct walk *w, const struct run_ending *end)
 	}
 }
 
+/* What is known when the work is home. The place is taken down after that. */
+static json_t *timings_of(const struct walk *w)
+{
+	json_t *timings = json_object();
+
+	json_put_int(timings, "acquiredMs", w->times.acquired_ms);
+	json_put_int(timings, "realizedMs", w->times.realized_ms);
+	if (w->files.path)
+		json_put_int(timings, "stagedMs", w->times.staged_ms);
+	json_put_int(timings, "provisionedMs", w->times.provisioned_ms);
+	json_put_int(timings, "executedMs", w->times.executed_ms);
+	if (w->files.path)
+		json_put_int(timings, "collectedMs", w->times.collected_ms);
+	json_put_int(timings, "totalMs", w->times.total_ms);
+	return timings;
+}
+
+/* Of a failed run whose place is kept for a look: how to find it, and until when. */
+static json_t *retained(const struct walk *w, enum run_status status)
+{
+	json_t *result, *lease;
+
+	if (!id_is_set(w->lease.id) || w->lease.policy != POLICY_RETAIN_ON_FAILURE ||
+	    lease_status_for_run(status) != LEASE_FAILED)
+		return NULL;
+	result = json_object();
+	lease = json_object();
+	json_put_str(lease, "leaseId", w->lease.id);
+	json_put_time(lease, "until", clock_now(w->o->clock) + w->lease.retain_ms);
+	json_put_new(result, "retained", lease);
+	return result;
+}
+
 void walk_end(struct walk *w)
 {
+	_cleanup_json_ json_t *result = NULL;
+	_cleanup_json_ json_t *timings = timings_of(w);
 	_cleanup_free_ char *text = NULL;
 	_cleanup_error_ struct error ignored = { 0 };
-	struct run_ending ending = { .status = RUN_FAILED, .place_kept_until = w->kept_until };
+	struct run_ending ending = { .status = RUN_FAILED,
+				     .timings = timings,
+				     .place_kept_until = w->kept_until };
 
 	if (w->executed)
 		describe_exit(w, &ending, &text);
 	else
 		describe_error(w, &ending);
+	result = retained(w, ending.status);
+	ending.result = result;
 	w->run->status = ending.status;
+	free(w->run->error);
+	w->run->error = ending.error ? xstrdup(ending.error) : NULL;
 	write_ending(w, &ending);
 	runs_notify(w->o->runs, w->run->id);
 	if (id_is_set(w->agent.id) &&
@@ -151,8 +192,8 @@ void walk_release(struct walk *w)
 
 	for (int tries = 0; tries < RELEASE_TRIES; tries++) {
 		_cleanup_error_ struct error err = { 0 };
-		_cleanup_json_ json_t *report =
-			lease_release_run(w->o->leases, w->run->id, status, NULL, &w->actor, &err);
+		_cleanup_json_ json_t *report = lease_release_run(w->o->leases, w->run->id, status,
+								  w->run->error, &w->actor, &err);
 
 		if (all_ended(report))
 			return;
@@ -164,21 +205,12 @@ void walk_release(struct walk *w)
 	}
 }
 
-void walk_keep_timings(struct walk *w, int64_t total_ms)
+void walk_note_released(struct walk *w, int64_t released_ms)
 {
-	_cleanup_json_ json_t *timings = json_object();
+	_cleanup_json_ json_t *timings = timings_of(w);
 	_cleanup_error_ struct error err = { 0 };
 
-	json_put_int(timings, "acquiredMs", w->times.acquired_ms);
-	json_put_int(timings, "realizedMs", w->times.realized_ms);
-	if (w->files.path)
-		json_put_int(timings, "stagedMs", w->times.staged_ms);
-	json_put_int(timings, "provisionedMs", w->times.provisioned_ms);
-	json_put_int(timings, "executedMs", w->times.executed_ms);
-	if (w->files.path)
-		json_put_int(timings, "collectedMs", w->times.collected_ms);
-	json_put_int(timings, "releasedMs", w->times.released_ms);
-	json_put_int(timings, "totalMs", total_ms);
+	json_put_int(timings, "releasedMs", released_ms);
 	if (run_note_timings(w->o->db, w->o->clock, w->run->id, timings, &err) < 0)
 		log_warn("run %s: timings not recorded: %s", w->run->id, err.message);
 	runs_notify(w->o->runs, w->run->id);

@@ -87,7 +87,8 @@ static void note_progress(void *arg, const struct workspace_progress *now)
 json_t *files_summary(struct runs *runs, const struct workspace_state *state,
 		      const struct error *failure)
 {
-	static const char *const KEPT[] = { "staged", "counts", "git", "worktree" };
+	static const char *const KEPT[] = { "staged",       "counts", "held",
+					    "runsByItself", "git",    "worktree" };
 	_cleanup_json_ json_t *report = workspace_report(runs->engine, state->run_id, 0, NULL);
 	json_t *summary = json_object(), *error = NULL;
 

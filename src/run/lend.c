@@ -49,6 +49,8 @@ json_t *lease_stage_files(struct runs *runs, const struct lease *lease, const st
 		.run_id = lease->id,
 		.path = json_str(wish, "path"),
 		.mode = MODE_COPY,
+		.careful = json_bool(wish, "careful", false),
+		.show = json_array_at(wish, "show"),
 		.allow_large = json_bool(wish, "allowLarge", false),
 		.is_local = place->driver == DRIVER_LOCAL,
 		.is_native = str_equal(place->provider, PROVIDER_NATIVE.key),

@@ -11,20 +11,24 @@ SQL(RUN_SET_ENVIRONMENT, "UPDATE runs SET environment_id = $2, updated_at = $3"
 			 " WHERE id = $1 AND " STILL_OPEN);
 SQL(RUN_SET_WAITING, "UPDATE runs SET status_reason = $2, updated_at = $3"
 		     " WHERE id = $1 AND status = 'queued'");
+SQL(RUN_SET_RECONNECTING, "UPDATE runs SET status_reason = $2, updated_at = $3"
+			  " WHERE id = $1 AND status = 'running'");
 SQL(RUN_SET_RUNNING, "UPDATE runs SET status = 'running', status_reason = NULL, lease_id = $2,"
 		     " started_at = $3, updated_at = $3, node_id = $4, boot_epoch = $5"
 		     " WHERE id = $1 AND status = 'queued' AND cancel_requested_at IS NULL"
 		     " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_CONTEXT, "UPDATE runs SET context = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_SET_PROCESS, "UPDATE runs SET process_pid = $2, updated_at = $3 WHERE id = $1");
-SQL(RUN_SET_ADOPTED, "UPDATE runs SET node_id = $2, boot_epoch = $3, updated_at = $4"
-		     " WHERE id = $1 AND status = 'running'");
-SQL(RUN_SET_REQUEUED, "UPDATE runs SET status = 'queued', lease_id = NULL, started_at = NULL,"
-		      " node_id = $2, boot_epoch = $3, updated_at = $4"
-		      " WHERE id = $1 AND status = 'running' RETURNING " RUN_STATUS_COLUMNS);
+SQL(RUN_SET_ADOPTED, "UPDATE runs SET node_id = $2, boot_epoch = $3, updated_at = $4,"
+		     " status_reason = NULL WHERE id = $1 AND status = 'running'");
+SQL(RUN_SET_REQUEUED,
+    "UPDATE runs SET status = 'queued', status_reason = NULL, lease_id = NULL, started_at = NULL,"
+    " node_id = $2, boot_epoch = $3, updated_at = $4"
+    " WHERE id = $1 AND status = 'running' RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_END, "UPDATE runs SET status = $2, status_reason = NULL, exit_code = $3, signal = $4,"
 		 " reason = $5, error = $6, error_code = $7, result = $8, log_bytes = $9,"
-		 " finished_at = $10, updated_at = $10, place_kept_until = $11"
+		 " finished_at = $10, updated_at = $10, place_kept_until = $11,"
+		 " timings = COALESCE(CAST($12 AS TEXT), timings)"
 		 " WHERE id = $1 AND " STILL_OPEN " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_TIMINGS, "UPDATE runs SET timings = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_REPORT, "SELECT workspace_report FROM runs WHERE id = $1");
@@ -33,12 +37,12 @@ SQL(RUN_SET_REPORT, "UPDATE runs SET workspace_report = $2, place_kept_until = N
 SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
 	      " execution_workspace_id, invocation_source, status, command, cwd, env, stdin,"
 	      " stdin_encoding, timeout_ms, retry_of_run_id, process_loss_retry_count, context,"
-	      " node_id, boot_epoch, created_at, updated_at, workspace)"
+	      " node_id, boot_epoch, created_at, updated_at, workspace, secrets)"
 	      " SELECT CAST($2 AS TEXT), company_id, agent_id, project_id, issue_id,"
 	      " execution_workspace_id, CAST($3 AS TEXT), 'queued', command, cwd, env, stdin,"
 	      " stdin_encoding, timeout_ms, id, CAST($4 AS BIGINT), CAST($5 AS TEXT),"
 	      " CAST($6 AS TEXT), CAST($7 AS BIGINT), CAST($8 AS BIGINT), CAST($8 AS BIGINT),"
-	      " workspace"
+	      " workspace, secrets"
 	      " FROM runs WHERE id = $1");
 
 /* Every write here shares one argument: what to say about which run, when. */
@@ -85,6 +89,24 @@ int run_note_waiting(struct db *db, struct clock *clock, const char *id, const c
 	struct note n = { .id = id, .text = reason, .now = clock_now(clock) };
 
 	return DB_WRITE(db, "run.waiting", set_waiting, &n, err);
+}
+
+static int set_reconnecting(struct tx *tx, void *arg, struct error *err)
+{
+	struct note *n = arg;
+
+	return tx_exec(tx, &RUN_SET_RECONNECTING, err, B_TEXT(n->id), B_TEXT(n->text),
+		       B_INT(n->now)) < 0
+		       ? -1
+		       : 0;
+}
+
+int run_note_reconnecting(struct db *db, struct clock *clock, const char *id, const char *reason,
+			  struct error *err)
+{
+	struct note n = { .id = id, .text = reason, .now = clock_now(clock) };
+
+	return DB_WRITE(db, "run.reconnecting", set_reconnecting, &n, err);
 }
 
 static int set_running(struct tx *tx, void *arg, struct error *err)
@@ -187,15 +209,19 @@ static int set_end(struct tx *tx, void *arg, struct error *err)
 {
 	struct note *n = arg;
 	const struct run_ending *e = n->ending;
+	_cleanup_free_ char *timings = e->timings ? json_text(e->timings) : NULL;
 
 	n->changed = run_change_tx(
 		tx, n->now, &RUN_SET_END, err, B_TEXT(n->id), B_TEXT(run_status_name(e->status)),
 		e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
 		B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
 		B_INT(n->number), B_INT(n->now),
-		e->place_kept_until > 0 ? B_INT(e->place_kept_until) : B_NULL);
+		e->place_kept_until > 0 ? B_INT(e->place_kept_until) : B_NULL, B_TEXT(timings));
 	if (n->changed <= 0)
 		return n->changed < 0 ? -1 : 0;
+	if ((e->status == RUN_SUCCEEDED || e->status == RUN_CANCELLED) &&
+	    run_delete_secrets_tx(tx, n->id, err) < 0)
+		return -1;
 	return issue_end_run_tx(tx, n->now, n->id, err);
 }
 
@@ -273,8 +299,10 @@ static json_t *request_of(const struct run *run, const struct actor *actor)
 	json_t *request = asked ? json_deep_copy(asked) : json_object();
 
 	/* Whoever repeats a run does not get further by it than by one of their own. */
-	if (actor->no_local)
-		json_put_bool(request, "noLocal", true);
+	json_put_str(request, "trust",
+		     trust_word(trust_weaker(run_starter(run), actor_trust(actor))));
+	if (!actor_is_trusted(actor))
+		json_put_bool(request, "byToken", true);
 	json_put_new(context, "request", request);
 	return context;
 }

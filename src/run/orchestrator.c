@@ -16,8 +16,10 @@
  */
 #include "run/orchestrator.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -28,6 +30,8 @@
 #include "run/walk.h"
 
 #define PROVISION_TIMEOUT_MS 300000
+#define REMEMBER_MS 500
+#define DESCRIPTORS_MS 1000
 
 const char *walk_adapter(const struct walk *w)
 {
@@ -66,6 +70,10 @@ static void note_waiting(void *arg, const char *reason)
 
 static int acquire_place(struct walk *w, const struct workspace_mount *mount, struct error *err)
 {
+	const json_t *asked = json_object_at(w->run->context, "request");
+	const char *named = json_str(asked, "leasePolicy");
+	enum lease_policy policy;
+	bool has_policy = named && lease_policy_parse(named, &policy);
 	const struct lease_request request = {
 		.company_id = w->run->company_id,
 		.environment = &w->environment,
@@ -75,6 +83,8 @@ static int acquire_place(struct walk *w, const struct workspace_mount *mount, st
 		.workspace_id = set_or_null(w->workspace.id),
 		.workspace_mode = w->workspace.mode,
 		.workspace = mount,
+		.policy = has_policy ? &policy : NULL,
+		.retain_ms = json_int(asked, "retainSeconds", 0) * 1000,
 		.wait_ms = -1,
 		.cancel_fd = w->o->cancel_fd,
 		.actor = &w->actor,
@@ -83,6 +93,22 @@ static int acquire_place(struct walk *w, const struct workspace_mount *mount, st
 	};
 
 	return lease_acquire(w->o->leases, &request, &w->lease, &w->place, err);
+}
+
+/* Never the host instead: what can be done about it is said. */
+static int explain_default(const struct walk *w, struct error *err)
+{
+	_cleanup_free_ char *why = NULL;
+
+	if (!w->by_default || w->environment.driver != DRIVER_SANDBOX ||
+	    (err->code != ERR_LEASE_ACQUIRE && err->code != ERR_UNSUPPORTED_ENV))
+		return -1;
+	why = xstrdup(err->message);
+	return error_set(
+		err, err->code,
+		"%s. `berth doctor --sandbox` says what is missing; the environment Local, "
+		"named, runs on this host without a sandbox",
+		why);
 }
 
 static int acquire(struct walk *w, struct error *err)
@@ -96,7 +122,7 @@ static int acquire(struct walk *w, struct error *err)
 	    walk_copy_instead(w, err) == 0)
 		acquired = acquire_place(w, NULL, err);
 	if (acquired < 0)
-		return -1;
+		return explain_default(w, err);
 	if (run_note_running(w->o->db, w->o->clock, w->o->runs->node, w->run->id, &w->lease, err) <
 	    0)
 		return -1;
@@ -183,7 +209,7 @@ static char **command_env(const struct walk *w)
 	const char *key;
 	json_t *value;
 
-	json_object_foreach (w->project.env, key, value) {
+	json_object_foreach (w->no_project_env ? NULL : w->project.env, key, value) {
 		if (!json_object_get(w->run->env, key))
 			strv_push(&env, xasprintf("%s=%s", key, json_string_value(value)));
 	}
@@ -201,6 +227,19 @@ static char **command_env(const struct walk *w)
 	return env;
 }
 
+/*
+ * A row that says how the run ended must not outlive its output. When the disk refuses, the row
+ * still has the length: readers are told what is missing.
+ */
+static void settle_log(struct walk *w, struct runlog *log)
+{
+	_cleanup_error_ struct error err = { 0 };
+
+	w->run->log_bytes = runlog_end(log);
+	if (runlog_sync(log, &err) < 0)
+		log_warn("run %s: its output may not be on the disk: %s", w->run->id, err.message);
+}
+
 /* The command is going in the place, whoever started it: its output to the log until it has ended.
  */
 static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, struct error *err)
@@ -212,7 +251,7 @@ static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, st
 		executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED, false);
 	outcome = exec_wait(exec, &w->result, err);
 	w->executed = outcome == 0;
-	w->run->log_bytes = runlog_end(log);
+	settle_log(w, log);
 	return outcome;
 }
 
@@ -229,7 +268,8 @@ static int leave_out(struct walk *w, struct exec *exec, struct error *why, struc
 
 static int execute(struct walk *w, struct error *err)
 {
-	const json_t *tty = json_object_at(json_object_at(w->run->context, "request"), "tty");
+	const json_t *request = json_object_at(w->run->context, "request");
+	const json_t *tty = json_object_at(request, "tty");
 	const struct exec_terminal terminal = {
 		.rows = (uint16_t)json_int(tty, "rows", 24),
 		.cols = (uint16_t)json_int(tty, "cols", 80),
@@ -245,11 +285,12 @@ static int execute(struct walk *w, struct error *err)
 		.argv = w->run->command,
 		.env = env,
 		.terminal = tty ? &terminal : NULL,
-		.stdin_stream = tty != NULL, /* somebody will come and type */
+		/* From a client, or from the person at the terminal. */
+		.stdin_stream = tty || json_bool(request, "stdinStream", false),
 		.cwd = w->cwd,
 		.stdin_data = w->run->stdin_data,
 		.stdin_len = w->run->stdin_len,
-		.timeout_ms = run_time_limit(w->run),
+		.timeout_ms = run_time_limit(w->run, w->place.config),
 		/* Until the row says how it ended; the relay itself ends with the lease after that.
 		 */
 		.keep_exit = true,
@@ -326,8 +367,40 @@ static int64_t since(const struct walk *w, int64_t begin)
 	return clock_mono(w->o->clock) - begin;
 }
 
+/* Nothing is wrong with the run: this server has too much open at the moment. */
+static bool lacks_descriptors(const struct walk *w)
+{
+	return (w->err.errnum == EMFILE || w->err.errnum == ENFILE) && !w->began && !w->executed &&
+	       !walk_is_cancelled(w);
+}
+
+/* False: it has to end after all. */
+static bool queue_again(struct walk *w)
+{
+	struct orchestration *o = w->o;
+	const char *id = w->run->id;
+	_cleanup_json_ json_t *report = NULL;
+	_cleanup_error_ struct error err = { 0 };
+
+	log_warn("run %s waits: %s", id, w->err.message);
+	report = lease_release_run(o->leases, id, LEASE_RELEASED, NULL, &w->actor, &err);
+	if (!report || run_note_requeued(o->db, o->clock, o->runs->node, id, &err) < 0) {
+		log_warn("run %s cannot be queued again: %s", id, err.message);
+		return false;
+	}
+	run_note_waiting(o->db, o->clock, id, "the server has too many files open", NULL);
+	runs_notify(o->runs, id);
+	runs_pause(o->runs, DESCRIPTORS_MS);
+	return true;
+}
+
 static void finish(struct walk *w, int64_t begin)
 {
+	if (lacks_descriptors(w) && queue_again(w)) {
+		walk_clear(w);
+		return;
+	}
+
 	int64_t begun = clock_mono(w->o->clock);
 
 	if (!is_left_behind(w)) {
@@ -335,21 +408,20 @@ static void finish(struct walk *w, int64_t begin)
 		w->times.collected_ms = since(w, begun);
 	}
 	if (!is_left_behind(w)) {
+		w->times.total_ms = since(w, begin);
 		walk_end(w);
 		begun = clock_mono(w->o->clock);
 		walk_release(w);
-		w->times.released_ms = since(w, begun);
-		walk_keep_timings(w, since(w, begin));
+		walk_note_released(w, since(w, begun));
 	}
 	walk_clear(w);
 }
 
 void orchestrate(struct orchestration *o, struct run *run)
 {
-	struct walk w = { .o = o, .run = run, .actor = ACTOR_SYSTEM };
+	struct walk w = { .o = o, .run = run, .actor = run_actor(run) };
 	int64_t begin = clock_mono(o->clock);
 
-	id_copy(w.actor.run_id, run->id);
 	step(&w, walk_resolve, &w.times.acquired_ms);
 	step(&w, walk_prepare, &w.times.staged_ms);
 	step(&w, acquire, &w.times.acquired_ms);
@@ -361,31 +433,53 @@ void orchestrate(struct orchestration *o, struct run *run)
 	finish(&w, begin);
 }
 
-/* What the steps before the command had found out, for those after it. */
-static void remember(struct walk *w)
+bool run_files_are_unknown(const struct error *why)
+{
+	return why->code == ERR_NOT_FOUND || why->code == ERR_INVALID_JSON ||
+	       why->code == ERR_VALIDATION || why->code == ERR_PROTOCOL;
+}
+
+/*
+ * What the steps before the command had found out, for those after it. Whatever cannot be read now
+ * is read later: without it the work of the run would not be brought home. -1: the server is going.
+ */
+static int remember(struct walk *w)
 {
 	struct orchestration *o = w->o;
 	const struct run *run = w->run;
 	_cleanup_error_ struct error err = { 0 };
 
-	if (id_is_set(run->agent_id) && agent_get(o->db, run->agent_id, &w->agent, NULL) == 0)
-		id_copy(w->actor.agent_id, w->agent.id);
-	if (!run->workspace)
-		return;
-	if (lease_get(o->leases, run->lease_id, &w->lease, &w->place, &err) < 0 ||
-	    workspace_state_load(&o->runs->engine->results, run->id, &w->files, &err) < 0)
-		log_warn("run %s: nothing is known of its workspace any more: %s", run->id,
+	if (id_is_set(run->agent_id))
+		agent_get(o->db, run->agent_id, &w->agent, NULL);
+	while (FAULT_HERE("run.recover.files", &err) < 0 ||
+	       lease_get(o->leases, run->lease_id, &w->lease, &w->place, &err) < 0 ||
+	       (run->workspace &&
+		workspace_state_load(&o->runs->engine->results, run->id, &w->files, &err) < 0)) {
+		log_warn("run %s: %s of its lease or workspace: %s", run->id,
+			 run_files_are_unknown(&err) ? "nothing is known any more"
+						     : "nothing is known yet",
 			 err.message);
+		if (run_files_are_unknown(&err))
+			return 0;
+		if (!runs_pause(o->runs, REMEMBER_MS))
+			return -1;
+		error_clear(&err);
+	}
+	return 0;
 }
 
 void orchestrate_adopted(struct orchestration *o, struct run *run, struct exec *exec,
 			 struct runlog *log)
 {
-	struct walk w = { .o = o, .run = run, .actor = ACTOR_SYSTEM };
+	struct walk w = { .o = o, .run = run, .actor = run_actor(run) };
 	int64_t begin = clock_mono(o->clock);
 
-	id_copy(w.actor.run_id, run->id);
-	remember(&w);
+	if (remember(&w) < 0) {
+		exec_abandon(exec);
+		runlog_close(log);
+		walk_clear(&w);
+		return;
+	}
 	follow_exec(&w, exec, log, &w.err);
 	runlog_close(log);
 	w.times.executed_ms = w.executed ? w.result.duration_ms : 0;

@@ -10,7 +10,7 @@
 struct run_step_times {
 	/* durations */
 	int64_t acquired_ms, realized_ms, staged_ms, provisioned_ms, executed_ms, collected_ms,
-		released_ms;
+		total_ms;
 };
 
 /* Everything one walk needs; assembled by the runs service, by hand in tests. */
@@ -31,6 +31,10 @@ void orchestrate(struct orchestration *o, struct run *run);
 /* From the command on, for a run that an earlier server began; takes over exec and log. */
 void orchestrate_adopted(struct orchestration *o, struct run *run, struct exec *exec,
 			 struct runlog *log);
+
+/* An error of reading what is remembered of a run's files that will not be another the next time.
+ */
+bool run_files_are_unknown(const struct error *why);
 
 /* How a command of this adapter reaches a place of this driver (spec 01 E.6); fails closed (I7). */
 struct execution_target {

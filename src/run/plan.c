@@ -8,10 +8,39 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "run/files.h"
+#include "workspace/hidden.h"
 
 #define SKIPPED_SHOWN 100
+#define HIDDEN_SHOWN 1000
 
-static json_t *plan_json(const struct workspace_state *state, const struct scan_report *found)
+struct hiding {
+	json_t *list; /* of {path, reason}, at most HIDDEN_SHOWN */
+	int64_t count;
+};
+
+/* As git shows directories, with a slash. */
+static void note_hidden(void *arg, const char *path, size_t len, bool is_dir, const char *name,
+			const char *rules)
+{
+	struct hiding *hiding = arg;
+	_cleanup_free_ char *reason = NULL, *shown = NULL;
+	json_t *one;
+
+	if (hiding->count++ >= HIDDEN_SHOWN)
+		return;
+	shown = xasprintf("%.*s%s", (int)len, path, is_dir ? "/" : "");
+	reason = rules  ? xstrdup(rules)
+		 : name ? xasprintf("its name: %s", name)
+			: xstrdup("the directory it is in");
+	one = json_object();
+	json_put_str(one, "path", shown);
+	json_put_str(one, "reason", reason);
+	json_put_bool(one, "byName", name != NULL);
+	json_array_append_new(hiding->list, one);
+}
+
+static json_t *plan_json(const struct workspace_state *state, const struct scan_report *found,
+			 const struct hiding *hiding)
 {
 	json_t *plan = json_object();
 
@@ -28,6 +57,8 @@ static json_t *plan_json(const struct workspace_state *state, const struct scan_
 		json_put_ref(plan, "skipped", found->skipped);
 	else
 		json_put_new(plan, "skipped", json_array());
+	json_put_int(plan, "hiddenCount", hiding->count);
+	json_put_ref(plan, "hidden", hiding->list);
 	return plan;
 }
 
@@ -35,9 +66,17 @@ static json_t *look(struct runs *runs, const struct workspace_state *state, bool
 		    struct error *err)
 {
 	_cleanup_close_ int root = -1, results = -1;
+	_cleanup_(hidden_free) struct hidden hidden = { 0 };
+	_cleanup_json_ json_t *list = json_array();
+	struct hiding hiding = { .list = list };
 	struct scan_report found = { 0 };
+	/* In the directory itself the command sees everything. */
+	bool in_place = state->mode == MODE_IN_PLACE;
 	const struct scan_options options = {
-		.use_ignore = true,
+		.use_ignore = !in_place,
+		.hidden = in_place ? NULL : &hidden,
+		.on_hidden = note_hidden,
+		.on_hidden_arg = &hiding,
 		.skip_git = true,
 		.max_entries = allow_large ? 0 : WORKSPACE_MAX_FILES,
 		.max_bytes = allow_large ? 0 : WORKSPACE_MAX_BYTES,
@@ -47,8 +86,10 @@ static json_t *look(struct runs *runs, const struct workspace_state *state, bool
 
 	if (dir_open(AT_FDCWD, state->path, &root, err) == 0 &&
 	    results_dir(&runs->engine->results, state->run_id, true, &results, err) == 0 &&
+	    (in_place ||
+	     hidden_load(&hidden, root, state->path, state->show, runs->stop_fd, err) == 0) &&
 	    workspace_scan(root, &options, results, "plan", &found, err) == 0)
-		plan = plan_json(state, &found);
+		plan = plan_json(state, &found, &hiding);
 	json_decref(found.skipped);
 	return plan;
 }
@@ -61,7 +102,8 @@ json_t *run_plan_files(struct runs *runs, const json_t *wish, const struct envir
 	struct workspace_wish wanted = {
 		.run_id = id,
 		.path = json_str(wish, "path"),
-		.collect = str_equal(json_str(wish, "collect"), "auto"),
+		.collect = !str_equal(json_str(wish, "collect"), "manual"),
+		.show = json_array_at(wish, "show"),
 		.allow_large = json_bool(wish, "allowLarge", false),
 		.is_local = !environment || environment->driver == DRIVER_LOCAL,
 		.is_native = environment && files_native(environment),

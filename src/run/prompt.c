@@ -1,6 +1,7 @@
 #include "run/prompt.h"
 
 #include "base/text.h"
+#include "record/trust.h"
 #include "run/adapter.h"
 #include "run/service.h"
 
@@ -21,7 +22,8 @@ static void asked_clear(struct asked *asked)
 static int check_combination(const json_t *body, struct error *err)
 {
 	static const char *const WITH_PROMPT[] = { "adapterType", "adapterConfig" };
-	static const char *const WITH_COMMAND[] = { "stdin", "stdinEncoding", "tty" };
+	static const char *const WITH_COMMAND[] = { "stdin", "stdinEncoding", "stdinStream",
+						    "tty" };
 	bool prompt = json_str(body, "prompt") != NULL;
 
 	if (prompt == (json_array_at(body, "command") != NULL))
@@ -99,6 +101,13 @@ static int find_config(const json_t *body, struct asked *asked, struct error *er
 	return 0;
 }
 
+/* Who decided what the agent's tool is, and with which settings it is started. */
+static enum trust command_writer(const struct agent *agent)
+{
+	return trust_weaker(deciding_trust(agent->trust, "adapterType"),
+			    deciding_trust(agent->trust, "adapterConfig"));
+}
+
 /* What the run itself says wins over what its adapter says. */
 static json_t *plain_request(const json_t *body, const struct asked *asked,
 			     const struct adapter_command *command)
@@ -121,6 +130,8 @@ static json_t *plain_request(const json_t *body, const struct asked *asked,
 		json_put_int(plain, "timeoutMs", command->timeout_ms);
 	if (command->timeout_ms < 0)
 		json_put_bool(plain, "withoutEnd", true);
+	if (id_is_set(asked->agent.id))
+		json_put_str(plain, "commandTrust", trust_word(command_writer(&asked->agent)));
 	return plain;
 }
 
@@ -152,14 +163,18 @@ int prompt_resolve(struct runs *runs, const char *company_id, const char *run_id
 	return 0;
 }
 
-int64_t run_time_limit(const struct run *run)
+int64_t run_time_limit(const struct run *run, const json_t *config)
 {
+	const json_t *wall = json_object_get(json_object_at(config, "limits"), "wallSeconds");
 	const json_t *request = json_object_at(run->context, "request");
 	const json_t *place = json_object_at(run->context, "paperclipEnvironment");
 	const char *driver = json_str(place, "driver");
 
-	if (run->timeout_ms > 0 || !json_str(request, "adapterType") ||
-	    json_bool(request, "withoutEnd", false))
+	if (json_integer_value(wall) > 0 && run->timeout_ms > 0)
+		return MIN_OF(run->timeout_ms, json_integer_value(wall) * 1000);
+	if (wall && run->timeout_ms <= 0)
+		return json_integer_value(wall) * 1000;
+	if (run->timeout_ms > 0 || json_bool(request, "withoutEnd", false))
 		return run->timeout_ms;
 	if (!driver || streq(driver, driver_kind_name(DRIVER_LOCAL)) ||
 	    streq(driver, driver_kind_name(DRIVER_SSH)))

@@ -15,5 +15,8 @@
  */
 int prompt_resolve(struct runs *runs, const char *company_id, const char *run_id,
 		   const json_t *body, json_t **plain, struct error *err);
-/* The run's own limit, or that of its adapter where it runs; 0: none. */
-int64_t run_time_limit(const struct run *run);
+/*
+ * The run's own limit, within that of its place's config (limits.wallSeconds); in a sandbox four
+ * hours where neither says anything. 0: none.
+ */
+int64_t run_time_limit(const struct run *run, const json_t *config);

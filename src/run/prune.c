@@ -13,6 +13,7 @@ SQL(RUN_DELETE, "DELETE FROM runs WHERE id = $1"
 
 struct old {
 	struct runs *runs;
+	bool dry_run;
 	int64_t before_ms, from_ms;
 	char from_id[ID_SIZE];
 	struct {
@@ -54,7 +55,7 @@ static int delete_old(struct tx *tx, void *arg, struct error *err)
 
 /*
  * Logs and results go first: a crash in between leaves a row whose log is gone, never a log nobody
- * knows of. A run whose work nobody has collected yet stays.
+ * knows of. A run whose results or displaced files are still kept stays.
  */
 static int64_t forget_files(struct old *o, struct error *err)
 {
@@ -66,27 +67,28 @@ static int64_t forget_files(struct old *o, struct error *err)
 		o->found[i].stays = runs_files_hold_back(o->runs, id, o->found[i].finished_at);
 		if (o->found[i].stays)
 			continue;
-		if (runlog_remove(o->runs->logs, id, err) < 0 ||
-		    runs_drop_results(o->runs, id, err) < 0)
+		if (!o->dry_run && (runlog_remove(o->runs->logs, id, err) < 0 ||
+				    runs_drop_results(o->runs, id, err) < 0))
 			return -1;
 		gone++;
 	}
 	return gone;
 }
 
-int64_t runs_prune(struct runs *runs, int64_t before_ms, struct error *err)
+int64_t runs_prune(struct runs *runs, int64_t before_ms, bool dry_run, struct error *err)
 {
 	_cleanup_free_ struct old *o = xcalloc(1, sizeof(*o));
 	int64_t pruned = 0, gone;
 
 	o->runs = runs;
+	o->dry_run = dry_run;
 	o->before_ms = before_ms;
 	do {
 		if (db_read(runs->db, find_old, o, err) < 0)
 			return -1;
 		gone = forget_files(o, err);
-		if (gone < 0 ||
-		    (gone > 0 && DB_WRITE(runs->db, "run.prune", delete_old, o, err) < 0))
+		if (gone < 0 || (gone > 0 && !dry_run &&
+				 DB_WRITE(runs->db, "run.prune", delete_old, o, err) < 0))
 			return -1;
 		pruned += gone;
 		if (o->count) {

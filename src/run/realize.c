@@ -124,9 +124,10 @@ int walk_realize(struct walk *w, struct error *err)
 	if (driver_realize(w->o->drivers, &w->place, w->lease.id, &workspace, &w->realization,
 			   err) < 0)
 		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
+	/* What cannot run there was refused before the lease: here the place itself is wrong. */
 	if (execution_target(walk_adapter(w), &w->environment, w->lease.metadata, &w->target, err) <
 	    0)
-		return -1;
+		return step_failed(err, ERR_TRANSPORT, "reach", &w->environment);
 	if (w->run->cwd && (w->environment.driver != DRIVER_LOCAL || w->files.path))
 		w->cwd = xstrdup(w->run->cwd);
 	else if (!str_blank(w->realization.cwd))
@@ -289,6 +290,12 @@ void provision_exec_id(const char *run_id, char out[ID_SIZE])
 {
 	id_copy(out, run_id);
 	out[14] = out[14] == '5' ? '6' : '5';
+}
+
+void provision_run_id(const char *exec_id, char out[ID_SIZE])
+{
+	id_copy(out, exec_id);
+	out[14] = out[14] == '6' ? '5' : '7';
 }
 
 int provision_run(struct orchestration *o, const struct provision *p, char **detail,

@@ -21,6 +21,8 @@ json_t *realization_request(const struct realization_source *source); /* new ref
  */
 /* The id of a run's provision command: its own, so that it is never taken for the run's command. */
 void provision_exec_id(const char *run_id, char out[ID_SIZE]);
+/* The run that would have such a one. */
+void provision_run_id(const char *exec_id, char out[ID_SIZE]);
 
 struct provision {
 	const struct place *place;

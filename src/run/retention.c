@@ -1,7 +1,7 @@
 /*
  * How long results of runs are kept: a week once they are in the workspace, a month as long as they
- * are not, and never shorter than that, whatever history is pruned. Results of leases that were
- * staged without a run are kept alike.
+ * are not, and never shorter than that, whatever history is pruned. A run or lease stays as long as
+ * its results: they would be unexplained without it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,33 +20,54 @@ SQL(FILES_OF_RUN, "SELECT COALESCE(finished_at, 0) FROM runs WHERE id = $1");
 SQL(FILES_OF_PLACE, "SELECT state FROM places WHERE id = $1");
 SQL(FILES_OF_LEASE, "SELECT COALESCE(released_at, 0) FROM leases WHERE id = $1");
 
-enum keeping { KEEP_NOTHING, KEEP_APPLIED, KEEP_UNAPPLIED };
+struct kept {
+	enum { KEEP_NOTHING, KEEP_RECORD, KEEP_APPLIED, KEEP_UNAPPLIED } what;
+	int64_t applied_at; /* 0: unknown */
+};
 
-static enum keeping what_is_kept(struct runs *runs, const char *id)
+static struct kept what_is_kept(struct runs *runs, const char *id)
 {
 	_cleanup_(workspace_state_clear) struct workspace_state state = { 0 };
 	_cleanup_error_ struct error err = { 0 };
 
 	if (!runs->engine)
-		return KEEP_NOTHING;
+		return (struct kept){ KEEP_NOTHING, 0 };
 	if (workspace_state_load(&runs->engine->results, id, &state, &err) < 0)
-		return err.code == ERR_NOT_FOUND ? KEEP_NOTHING : KEEP_UNAPPLIED;
-	/* What is used where it is has nothing to lose. */
-	return state.phase == PHASE_APPLIED || state.phase < PHASE_STAGED ||
-			       state.mode == MODE_IN_PLACE
-		       ? KEEP_APPLIED
-		       : KEEP_UNAPPLIED;
+		return (struct kept){ err.code == ERR_NOT_FOUND ? KEEP_NOTHING : KEEP_UNAPPLIED,
+				      0 };
+	/* A directory that was used where it is has no results and no displaced files. */
+	if (state.phase < PHASE_STAGED || state.mode == MODE_IN_PLACE)
+		return (struct kept){ KEEP_RECORD, 0 };
+	return (struct kept){ state.phase == PHASE_APPLIED ? KEEP_APPLIED : KEEP_UNAPPLIED,
+			      state.applied_at };
+}
+
+/* Whether it has been kept long enough, for a run or lease that ended then. */
+static bool kept_long_enough(const struct runs *runs, const struct kept *kept, int64_t ended_at)
+{
+	int64_t now = clock_now(runs->clock);
+
+	if (kept->what == KEEP_UNAPPLIED)
+		return ended_at < now - UNAPPLIED_KEPT_MS;
+	return MAX_OF(ended_at, kept->applied_at) < now - APPLIED_KEPT_MS;
 }
 
 bool runs_files_hold_back(struct runs *runs, const char *id, int64_t finished_at)
 {
-	return finished_at > clock_now(runs->clock) - UNAPPLIED_KEPT_MS &&
-	       what_is_kept(runs, id) == KEEP_UNAPPLIED;
+	struct kept kept = what_is_kept(runs, id);
+
+	return (kept.what == KEEP_APPLIED || kept.what == KEEP_UNAPPLIED) &&
+	       !kept_long_enough(runs, &kept, finished_at);
+}
+
+bool runs_hold_lease(void *runs, const char *lease_id, int64_t released_at)
+{
+	return runs_files_hold_back(runs, lease_id, released_at);
 }
 
 int runs_drop_results(struct runs *runs, const char *id, struct error *err)
 {
-	if (!runs->engine || what_is_kept(runs, id) == KEEP_NOTHING)
+	if (!runs->engine || what_is_kept(runs, id).what == KEEP_NOTHING)
 		return 0;
 	return workspace_drop(runs->engine, id, err);
 }
@@ -78,15 +99,6 @@ static int find_owner(struct tx *tx, void *arg, struct error *err)
 	if (r == 0)
 		r = find_owner_in(tx, &FILES_OF_LEASE, owner, err);
 	return r < 0 ? -1 : 0;
-}
-
-static bool is_due(const struct runs *runs, const struct owner *owner, enum keeping kept)
-{
-	int64_t now = clock_now(runs->clock);
-
-	return owner->known && owner->ended_at > 0 &&
-	       owner->ended_at <
-		       now - (kept == KEEP_UNAPPLIED ? UNAPPLIED_KEPT_MS : APPLIED_KEPT_MS);
 }
 
 /* ---- trees in places that are gone ---- */
@@ -151,10 +163,12 @@ int64_t runs_prune_files(struct runs *runs, bool dry_run, struct error *err)
 		return -1;
 	for (char **id = ids; id && *id; id++) {
 		struct owner owner = { .id = *id };
+		struct kept kept = what_is_kept(runs, *id);
 
 		if (db_read(runs->db, find_owner, &owner, err) < 0)
 			return -1;
-		if (!is_due(runs, &owner, what_is_kept(runs, *id)))
+		if (!owner.known || owner.ended_at <= 0 ||
+		    !kept_long_enough(runs, &kept, owner.ended_at))
 			continue;
 		if (!dry_run && workspace_drop(runs->engine, *id, err) < 0)
 			return -1;

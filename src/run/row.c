@@ -10,17 +10,31 @@
 	" stdin_encoding, timeout_ms, exit_code, signal, reason, error, error_code, process_pid,"  \
 	" log_bytes, process_loss_retry_count, context, timings, result,"                          \
 	" boot_epoch, cancel_requested_at, created_at, started_at, finished_at, updated_at,"       \
-	" workspace, workspace_report, place_kept_until"
+	" workspace, workspace_report, place_kept_until, secrets"
 
 SQL(RUN_GET, "SELECT " RUN_COLUMNS " FROM runs WHERE id = $1");
-SQL(RUN_LIST, "SELECT " RUN_COLUMNS " FROM runs WHERE company_id = $1"
-	      " AND (created_at < CAST($2 AS BIGINT)"
-	      "  OR (created_at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))"
-	      " ORDER BY created_at DESC, id DESC LIMIT CAST($4 AS BIGINT)");
-SQL(RUN_LIST_BY_STATUS, "SELECT " RUN_COLUMNS " FROM runs WHERE company_id = $1 AND status = $5"
-			" AND (created_at < CAST($2 AS BIGINT)"
-			"  OR (created_at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))"
-			" ORDER BY created_at DESC, id DESC LIMIT CAST($4 AS BIGINT)");
+/*
+ * A list goes along the index of the narrowest thing that is asked for; the other wishes only leave
+ * rows out. The empty text behind a column keeps planners from taking its index instead.
+ */
+#define RUN_LIST_ALONG(condition)                                                                  \
+	"SELECT " RUN_COLUMNS " FROM runs WHERE " condition                                        \
+	" AND (created_at < CAST($2 AS BIGINT)"                                                    \
+	"  OR (created_at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))"                        \
+	" AND (CAST($5 AS TEXT) IS NULL OR status || '' = CAST($5 AS TEXT))"                       \
+	" AND (CAST($6 AS TEXT) IS NULL OR agent_id || '' = CAST($6 AS TEXT))"                     \
+	" AND (CAST($7 AS TEXT) IS NULL OR issue_id || '' = CAST($7 AS TEXT))"                     \
+	" AND (CAST($8 AS TEXT) IS NULL OR project_id || '' = CAST($8 AS TEXT))"                   \
+	" AND (CAST($9 AS TEXT) IS NULL OR environment_id || '' = CAST($9 AS TEXT))"               \
+	" ORDER BY created_at DESC, id DESC LIMIT CAST($4 AS BIGINT)"
+#define OF_COMPANY "company_id || '' = CAST($1 AS TEXT)"
+SQL(RUN_LIST, RUN_LIST_ALONG("company_id = CAST($1 AS TEXT)"));
+SQL(RUN_LIST_BY_STATUS,
+    RUN_LIST_ALONG("company_id = CAST($1 AS TEXT) AND status = CAST($5 AS TEXT)"));
+SQL(RUN_LIST_OF_AGENT, RUN_LIST_ALONG("agent_id = CAST($6 AS TEXT) AND " OF_COMPANY));
+SQL(RUN_LIST_OF_ISSUE, RUN_LIST_ALONG("issue_id = CAST($7 AS TEXT) AND " OF_COMPANY));
+SQL(RUN_LIST_OF_PROJECT, RUN_LIST_ALONG("project_id = CAST($8 AS TEXT) AND " OF_COMPANY));
+SQL(RUN_LIST_OF_ENVIRONMENT, RUN_LIST_ALONG("environment_id = CAST($9 AS TEXT) AND " OF_COMPANY));
 
 void run_clear(struct run *run)
 {
@@ -125,6 +139,7 @@ static int read_row(struct cursor *c, struct run *run, struct error *err)
 	run->workspace = column_json(c, 35);
 	run->workspace_report = column_json(c, 36);
 	run->place_kept_until = col_int(c, 37);
+	run->secrets = (enum run_secrets)col_int(c, 38);
 	return 0;
 }
 
@@ -236,8 +251,8 @@ json_t *run_progress_json(const struct run_progress *progress)
 
 /* A cursor is "<created_at ms>.<run id>" of the last item shown. */
 struct page {
-	const char *company_id, *status;
-	int64_t limit, before_ms;
+	const struct run_query *query;
+	int64_t before_ms;
 	char before_id[ID_SIZE];
 	json_t *items;
 	int64_t last_ms;
@@ -263,27 +278,33 @@ static int parse_cursor(const char *cursor, struct page *page, struct error *err
 	return 0;
 }
 
+static const struct sql *list_statement(const struct run_query *q)
+{
+	return q->issue_id         ? &RUN_LIST_OF_ISSUE
+	       : q->agent_id       ? &RUN_LIST_OF_AGENT
+	       : q->project_id     ? &RUN_LIST_OF_PROJECT
+	       : q->environment_id ? &RUN_LIST_OF_ENVIRONMENT
+	       : q->status         ? &RUN_LIST_BY_STATUS
+				   : &RUN_LIST;
+}
+
 static int list_page(struct tx *tx, void *arg, struct error *err)
 {
 	struct page *page = arg;
+	const struct run_query *q = page->query;
 	_cleanup_cursor_ struct cursor c = { 0 };
-	int more, opened;
+	int more;
 
 	json_array_clear(page->items);
-	if (page->status)
-		opened = tx_query(tx, &c, &RUN_LIST_BY_STATUS, err, B_TEXT(page->company_id),
-				  B_INT(page->before_ms), B_TEXT(page->before_id),
-				  B_INT(page->limit + 1), B_TEXT(page->status));
-	else
-		opened = tx_query(tx, &c, &RUN_LIST, err, B_TEXT(page->company_id),
-				  B_INT(page->before_ms), B_TEXT(page->before_id),
-				  B_INT(page->limit + 1));
-	if (opened < 0)
+	if (tx_query(tx, &c, list_statement(q), err, B_TEXT(q->company_id), B_INT(page->before_ms),
+		     B_TEXT(page->before_id), B_INT(q->limit + 1), B_TEXT(q->status),
+		     B_TEXT(q->agent_id), B_TEXT(q->issue_id), B_TEXT(q->project_id),
+		     B_TEXT(q->environment_id)) < 0)
 		return -1;
 	while ((more = cursor_next(&c, err)) > 0) {
 		_cleanup_run_ struct run run = { 0 };
 
-		if (json_array_size(page->items) == (size_t)page->limit) {
+		if (json_array_size(page->items) == (size_t)q->limit) {
 			page->more = true;
 			break;
 		}
@@ -296,16 +317,15 @@ static int list_page(struct tx *tx, void *arg, struct error *err)
 	return more < 0 ? -1 : 0;
 }
 
-json_t *run_page(struct db *db, const char *company_id, const char *status, int64_t limit,
-		 const char *cursor, struct error *err)
+json_t *run_page(struct db *db, const struct run_query *query, struct error *err)
 {
-	struct page page = { .company_id = company_id, .status = status, .limit = limit };
+	struct page page = { .query = query };
 	_cleanup_json_ json_t *items = json_array();
 	_cleanup_free_ char *next = NULL;
 	json_t *answer;
 
 	page.items = items;
-	if (parse_cursor(cursor, &page, err) < 0 || db_read(db, list_page, &page, err) < 0)
+	if (parse_cursor(query->cursor, &page, err) < 0 || db_read(db, list_page, &page, err) < 0)
 		return NULL;
 	if (page.more)
 		next = xasprintf("%lld.%s", (long long)page.last_ms, page.last_id);
@@ -313,4 +333,18 @@ json_t *run_page(struct db *db, const char *company_id, const char *status, int6
 	json_put_ref(answer, "items", items);
 	json_put_str(answer, "nextCursor", next);
 	return answer;
+}
+
+struct actor run_actor(const struct run *run)
+{
+	struct actor actor = ACTOR_SYSTEM;
+
+	id_copy(actor.run_id, run->id);
+	if (id_is_set(run->agent_id)) {
+		/* Its name only: rights are those of the server. */
+		snprintf(actor.type, sizeof(actor.type), "agent");
+		snprintf(actor.id, sizeof(actor.id), "%s", run->agent_id);
+		id_copy(actor.agent_id, run->agent_id);
+	}
+	return actor;
 }

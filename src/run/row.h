@@ -5,12 +5,17 @@
  */
 #pragma once
 
+#include "record/trust.h"
 #include "run/run.h"
 
 /* {items, nextCursor}; see run_list. */
-json_t *run_page(struct db *db, const char *company_id, const char *status, int64_t limit,
-		 const char *cursor, struct error *err);
+json_t *run_page(struct db *db, const struct run_query *query, struct error *err);
 int run_load_tx(struct tx *tx, const char *id, struct run *run, struct error *err);
+
+/* The server, in what it does for a run: as its agent, if it has one (spec 01 E.3). */
+struct actor run_actor(const struct run *run);
+/* The trust of who started it, or of the weakest who repeated it since. */
+enum trust run_starter(const struct run *run);
 
 /* Why a run ended; strings are borrowed. */
 struct run_ending {
@@ -19,6 +24,7 @@ struct run_ending {
 	int exit_code;
 	const char *signal, *reason, *error, *error_code; /* NULL for none */
 	const json_t *result;
+	const json_t *timings;    /* NULL: nothing was timed */
 	int64_t place_kept_until; /* 0: its leases end with it */
 };
 
@@ -34,6 +40,9 @@ int run_note_context(struct db *db, struct clock *clock, const char *id, const j
 		     struct error *err);
 int run_note_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
 		     struct error *err);
+/* Why a running run is not followed at the moment. */
+int run_note_reconnecting(struct db *db, struct clock *clock, const char *id, const char *reason,
+			  struct error *err);
 /* running -> running, in the care of this start of the server. */
 int run_note_adopted(struct db *db, struct clock *clock, const struct node *node, const char *id,
 		     struct error *err);
@@ -43,11 +52,15 @@ int run_note_requeued(struct db *db, struct clock *clock, const struct node *nod
 /* anything not final -> final. 1: ended by this call, 0: it had ended before. */
 int run_note_end(struct db *db, struct clock *clock, const char *id,
 		 const struct run_ending *ending, int64_t log_bytes, struct error *err);
-/* After the leases were released; the row is final already. */
+/* Again, with how long releasing took; the row is final already. */
 int run_note_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
 		     struct error *err);
 /* What was kept of its files is gone. */
 int run_note_dropped(struct db *db, struct clock *clock, const char *id, struct error *err);
+/* Values of env and stdin go, names stay (secrets.c). */
+int run_delete_secrets_tx(struct tx *tx, const char *id, struct error *err);
+/* Whether all that the run was given is still there to be given again; err says what is not. */
+bool run_can_repeat(const struct run *run, struct error *err);
 /* A new queued row copying the request of `of`. */
 int run_queue_retry(struct db *db, struct clock *clock, const struct node *node,
 		    const struct actor *actor, const struct run *of, int64_t loss_count,

@@ -11,6 +11,9 @@
 #include "record/run_token.h"
 #include "runlog/runlog.h"
 
+/* Whether env and stdin, which may be secrets, are still with the run. Kept as these numbers. */
+enum run_secrets { SECRETS_NONE, SECRETS_KEPT, SECRETS_DELETED };
+
 struct run {
 	char id[ID_SIZE], company_id[ID_SIZE], agent_id[ID_SIZE], project_id[ID_SIZE];
 	char issue_id[ID_SIZE], workspace_id[ID_SIZE], environment_id[ID_SIZE], lease_id[ID_SIZE];
@@ -19,7 +22,7 @@ struct run {
 	char *status_reason; /* why it waits, in words */
 	char **command;
 	char *cwd;
-	json_t *env;      /* object of strings */
+	json_t *env;      /* object of strings; of null when secrets are deleted */
 	char *stdin_data; /* raw bytes */
 	size_t stdin_len;
 	int64_t timeout_ms; /* 0: none */
@@ -33,6 +36,7 @@ struct run {
 	json_t *workspace, *workspace_report;
 	int64_t place_kept_until; /* what it changed is still in its place; 0: nothing is */
 	int64_t boot_epoch;
+	enum run_secrets secrets;
 	int64_t cancel_requested_at, created_at, started_at, finished_at, updated_at;
 };
 void run_clear(struct run *run);
@@ -57,13 +61,15 @@ struct runs_options {
 	struct executor *executor;
 	struct runlog_store *logs;
 	struct quota quota;    /* of each company */
-	int max_parallel;      /* threads; 0: 64. Further runs stay queued with a reason */
+	int max_parallel;      /* threads; 0: 256. Further runs stay queued with a reason */
 	const char *api_url;   /* for BERTH_API_URL; NULL: none yet */
 	const char *home_path; /* <data>/home: working directories of agents without one */
 	const struct run_token_key *token_key; /* signs the tokens of runs; NULL: they get none */
+	/* Where runs go that choose nothing: see run/default.h. Borrowed. */
+	const char *default_environment;
+	const json_t *sandbox;
 	struct workspace_engine *engine; /* of workspaces; NULL: runs that bring one are refused */
-	/* Below which callers with a token may have workspaces; copied; NULL: nowhere. */
-	const char *const *allowed_paths;
+	const struct allow *allow;       /* for callers with a token; borrowed; NULL: nothing */
 };
 int runs_new(const struct runs_options *options, struct runs **runs, struct error *err);
 /* Recovery at start (spec 01 E.7): runs of this node's earlier boots, and of dead nodes. */
@@ -83,9 +89,14 @@ extern const struct field RUN_FIELDS[]; /* body of POST /api/companies/:cid/runs
 int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 	       const char *company_id, const json_t *body, struct run *run, struct error *err);
 int run_get(struct runs *runs, const char *id, struct run *run, struct error *err);
-/* {items, nextCursor}, newest first; status NULL for any; cursor from an earlier answer or NULL. */
-json_t *run_list(struct runs *runs, const char *company_id, const char *status, int64_t limit,
-		 const char *cursor, struct error *err);
+struct run_query {
+	const char *company_id;
+	const char *status, *agent_id, *issue_id, *project_id, *environment_id; /* NULL: any */
+	int64_t limit;
+	const char *cursor; /* nextCursor of the page before, or NULL */
+};
+/* {items, nextCursor}, newest first. */
+json_t *run_list(struct runs *runs, const struct run_query *query, struct error *err);
 /* A run that has ended is returned as it is. One that is still leaving is killed by a second call.
  */
 int run_cancel(struct runs *runs, const struct actor *actor, const char *id, struct run *run,
@@ -138,5 +149,16 @@ int runs_audit_files(struct runs *runs, json_t *list, struct error *err);
  * ERR_CANCELLED once *stop is set. */
 int runs_pack_logs(struct runs *runs, int64_t before_ms, const atomic_bool *stop,
 		   struct error *err);
-/* Removes finished runs and their logs older than the time; returns how many. */
-int64_t runs_prune(struct runs *runs, int64_t before_ms, struct error *err);
+/*
+ * Deletes values of env and stdin of runs that have ended: at once of those that are not retried
+ * (succeeded, cancelled), of the others when they ended before the time. Names of env stay.
+ */
+int runs_delete_secrets(struct runs *runs, int64_t before_ms, struct error *err);
+/*
+ * Removes finished runs and their logs older than the time, but for those whose results are still
+ * kept; returns how many went, or would go.
+ */
+int64_t runs_prune(struct runs *runs, int64_t before_ms, bool dry_run, struct error *err);
+/* Whether a lease that ended then has results of its own that are still kept. `runs` for a
+ * leases_prune. */
+bool runs_hold_lease(void *runs, const char *lease_id, int64_t released_at);

@@ -69,10 +69,10 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	runs->api_url = xstrdup(options->api_url);
 	runs->home_path = xstrdup(options->home_path);
 	runs->token_key = options->token_key;
+	runs->default_place =
+		(struct default_place){ options->default_environment, options->sandbox };
 	runs->engine = options->engine;
-	runs->allowed_paths = options->allowed_paths
-				      ? strv_copy((char *const *)(uintptr_t)options->allowed_paths)
-				      : NULL;
+	runs->allow = options->allow;
 	pthread_mutex_init(&runs->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -266,14 +266,9 @@ static void *walk_run(void *arg)
 		.cancel_fd = task->cancel_fd,
 	};
 
-	if (task->exec) {
-		/* Without the row it is still followed to its end; what came of it is in the log.
-		 */
-		if (run_get(runs, task->id, &run, &err) < 0)
-			id_copy(run.id, task->id);
-		if (run.cancel_requested_at > 0)
-			latch_set(task->cancel_fd);
-		orchestrate_adopted(&o, &run, task->exec, task->log);
+	if (task->search) {
+		search_run(task->search, &o);
+		search_free(task->search);
 	} else if (run_get(runs, task->id, &run, &err) < 0) {
 		log_error("run %s could not be read: %s", task->id, err.message);
 		runs_pause(runs, TICK_MS); /* not in a tight loop with the dispatcher */
@@ -287,8 +282,8 @@ static void *walk_run(void *arg)
 }
 
 /* False when no thread could be had; the row stays as it is and is tried again. */
-static bool start_task(struct runs *runs, const char *id, const char *company_id, struct exec *exec,
-		       struct runlog *log)
+static bool start_task(struct runs *runs, const char *id, const char *company_id,
+		       struct search *search)
 {
 	struct run_task *task = xcalloc(1, sizeof(*task));
 	_cleanup_error_ struct error err = { 0 };
@@ -297,8 +292,7 @@ static bool start_task(struct runs *runs, const char *id, const char *company_id
 	int failed;
 
 	task->runs = runs;
-	task->exec = exec;
-	task->log = log;
+	task->search = search;
 	id_copy(task->id, id);
 	id_copy(task->company_id, company_id);
 	task->cancel_fd = latch_new(&err);
@@ -326,18 +320,10 @@ static bool start_task(struct runs *runs, const char *id, const char *company_id
 	return true;
 }
 
-void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, struct runlog *log)
+bool runs_take_up(struct runs *runs, const char *run_id, const char *company_id,
+		  struct search *search)
 {
-	_cleanup_run_ struct run run = { 0 };
-
-	/* Without the row it counts for no company. */
-	run_get(runs, run_id, &run, NULL);
-	/* Its command is going and its output must be taken: there is nothing better to do than
-	 * wait. */
-	while (!start_task(runs, run_id, run.company_id, exec, log)) {
-		if (!runs_pause(runs, TICK_MS))
-			return;
-	}
+	return start_task(runs, run_id, company_id, search);
 }
 
 struct queue {
@@ -450,7 +436,7 @@ static void dispatch_once(struct runs *runs)
 		if (known)
 			continue;
 		if (room) {
-			if (!start_task(runs, q.ids[i], q.companies[i], NULL, NULL))
+			if (!start_task(runs, q.ids[i], q.companies[i], NULL))
 				return;
 		} else if (!q.explained[i] && !runs->stopping) {
 			explain_waiting(runs, q.ids[i], full);
@@ -554,7 +540,6 @@ void runs_free(struct runs *runs)
 	}
 	free(runs->api_url);
 	free(runs->home_path);
-	strv_free(runs->allowed_paths);
 	close(runs->stop_fd);
 	close(runs->rest_fd);
 	pthread_cond_destroy(&runs->changed);
@@ -585,10 +570,9 @@ int run_get(struct runs *runs, const char *id, struct run *run, struct error *er
 	return db_read(runs->db, load_run, &l, err);
 }
 
-json_t *run_list(struct runs *runs, const char *company_id, const char *status, int64_t limit,
-		 const char *cursor, struct error *err)
+json_t *run_list(struct runs *runs, const struct run_query *query, struct error *err)
 {
-	return run_page(runs->db, company_id, status, limit, cursor, err);
+	return run_page(runs->db, query, err);
 }
 
 struct cancelling {

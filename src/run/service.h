@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pthread.h>
+#include "run/default.h"
 #include "run/orchestrator.h"
 
 struct workspace_progress;
@@ -13,9 +14,8 @@ struct run_task {
 	struct run_task *next;
 	struct runs *runs;
 	char id[ID_SIZE], company_id[ID_SIZE];
-	int cancel_fd;     /* latch */
-	struct exec *exec; /* taken up: its command is going already; else NULL */
-	struct runlog *log;
+	int cancel_fd;         /* latch */
+	struct search *search; /* an earlier server began it; else NULL */
 	struct run_progress progress;
 };
 
@@ -37,8 +37,9 @@ struct runs {
 	int max_parallel;
 	struct quota quota;
 	char *api_url, *home_path;
+	struct default_place default_place;
 	struct workspace_engine *engine; /* NULL: no workspaces */
-	char **allowed_paths;            /* see runs_options; NULL: none */
+	const struct allow *allow;       /* see runs_options; NULL: nothing */
 	int stop_fd;                     /* latch: runs are let go */
 	int rest_fd;                     /* latch: what earlier servers left is left again */
 	const struct run_token_key *token_key;
@@ -60,8 +61,14 @@ struct runs {
 void runs_wake(struct runs *runs);
 /* Whether the run is on its way here. */
 bool runs_has(struct runs *runs, const char *run_id);
-/* A run whose command is going, on a thread of its own; takes over exec and log. */
-void runs_take_up(struct runs *runs, const char *run_id, struct exec *exec, struct runlog *log);
+/* recovery.c: the search for the command of a run that an earlier server began. */
+struct search *search_new(struct runs *runs, const char *run_id);
+void search_free(struct search *search);
+/* Until it is found and has ended, is known to be lost, or the service is stopping. */
+void search_run(struct search *search, struct orchestration *o);
+/* That on a thread of its own, which takes the search over. False: there is no thread now. */
+bool runs_take_up(struct runs *runs, const char *run_id, const char *company_id,
+		  struct search *search);
 /* Tells followers that something about the run changed. */
 void runs_notify(struct runs *runs, const char *run_id);
 /* How far its files are; NULL: they are not on their way (any more). */
@@ -74,8 +81,7 @@ int lookout_start(struct runs *runs, struct error *err);
 void lookout_stop(struct runs *runs);
 /* Goes on with the results of ended runs that an earlier server had not done with. */
 void runs_collect_rest(struct runs *runs);
-/* The run has ended then, and has results that nobody has collected: it is not to be forgotten yet.
- */
+/* The run (or lease) ended then, and its results are still kept: it is not to be forgotten yet. */
 bool runs_files_hold_back(struct runs *runs, const char *id, int64_t finished_at);
 /* A run is forgotten: what is kept of its files goes with it. */
 int runs_drop_results(struct runs *runs, const char *id, struct error *err);

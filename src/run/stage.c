@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "run/files.h"
 #include "run/wish.h"
@@ -53,7 +54,9 @@ static int prepare_as(struct walk *w, enum workspace_mode mode, struct error *er
 		.run_id = w->run->id,
 		.path = json_str(asked, "path"),
 		.mode = mode,
-		.collect = str_equal(json_str(asked, "collect"), WORKSPACE_COLLECTS[0]),
+		.collect = !str_equal(json_str(asked, "collect"), "manual"),
+		.careful = json_bool(asked, "careful", false),
+		.show = json_array_at(asked, "show"),
 		.allow_large = json_bool(asked, "allowLarge", false),
 		.is_local = w->environment.driver == DRIVER_LOCAL,
 		.is_native = files_native(&w->environment),
@@ -91,6 +94,13 @@ int walk_copy_instead(struct walk *w, struct error *err)
 	return prepare_as(w, MODE_COPY, err);
 }
 
+/* By the settings of today, which may be narrower than those under which the run was queued. */
+static int check_allowed(const struct walk *w, struct error *err)
+{
+	return workspace_allowed(w->o->runs, &w->actor, w->run->company_id, w->files.path,
+				 workspace_mode_name(w->files.mode), err);
+}
+
 int walk_prepare(struct walk *w, struct error *err)
 {
 	int prepared;
@@ -104,6 +114,8 @@ int walk_prepare(struct walk *w, struct error *err)
 		prepared = walk_copy_instead(w, err);
 	if (prepared == 0)
 		prepared = check_root(w, err);
+	if (prepared == 0)
+		prepared = check_allowed(w, err);
 	if (prepared == 0)
 		return 0;
 	if (latch_is_set(w->o->cancel_fd))

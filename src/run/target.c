@@ -44,9 +44,17 @@ int execution_target(const char *adapter_type, const struct environment *environ
 			adapter_type, environment->name, driver_kind_name(environment->driver));
 
 	cwd = json_str_nonblank(lease_metadata, "remoteCwd");
+	out->remote_cwd = cwd ? str_trimmed(cwd) : xstrdup(DEFAULT_REMOTE_CWD);
+	if (out->remote_cwd[0] != '/') {
+		error_set(err, ERR_TRANSPORT,
+			  "its provider named the working directory \"%.200s\", which is not an "
+			  "absolute path",
+			  out->remote_cwd);
+		execution_target_clear(out);
+		return -1;
+	}
 	out->remote = true;
 	out->transport = "sandbox";
-	out->remote_cwd = cwd ? str_trimmed(cwd) : xstrdup(DEFAULT_REMOTE_CWD);
 	out->shell = known_shell(lease_metadata);
 	out->timeout_ms = json_int(environment->config, "timeoutMs", 0);
 	return 0;

@@ -34,6 +34,9 @@ struct walk {
 	struct error err;   /* the first failure; later ones never hide it */
 	struct run_step_times times;
 	struct actor actor;
+	bool by_default;       /* nothing chose its environment but the company's default */
+	bool project_by_issue; /* the run did not name its project itself */
+	bool no_project_env;   /* the project's variables are not for this host */
 };
 
 int walk_resolve(struct walk *w, struct error *err);
@@ -45,7 +48,7 @@ int walk_stage(struct walk *w, struct error *err); /* stage.c */
 void walk_collect(struct walk *w);                 /* stage.c */
 void walk_end(struct walk *w);                     /* ending.c */
 void walk_release(struct walk *w);                 /* ending.c */
-void walk_keep_timings(struct walk *w, int64_t total_ms);
+void walk_note_released(struct walk *w, int64_t released_ms);
 /* What later readers of the run want to know about where it ran. */
 int walk_describe_place(struct walk *w, struct error *err);
 

@@ -207,9 +207,10 @@ int runlog_remove(struct runlog_store *store, const char *name, struct error *er
 }
 
 /* In memory or in a file. */
-static int index_open(struct runlog_store *store, const char *name, struct source *index)
+static int index_open(struct runlog_store *store, const char *name, struct source *index,
+		      struct error *err)
 {
-	if (log_name_check(name, NULL) < 0)
+	if (log_name_check(name, err) < 0)
 		return -1;
 
 	struct topic *topic = topic_get(store, name);
@@ -217,21 +218,39 @@ static int index_open(struct runlog_store *store, const char *name, struct sourc
 
 	topic_put(topic);
 	if (!held)
-		return source_open(store, name, LOG_INDEX, 0, index, NULL);
+		return source_open(store, name, LOG_INDEX, 0, index, err);
 	*index = source_of_held(held, LOG_INDEX);
 	return 0;
 }
 
-int64_t runlog_size(struct runlog_store *store, const char *name)
+static int64_t size_of(struct runlog_store *store, const char *name, struct error *err)
 {
 	_cleanup_source_ struct source index = SOURCE_NONE;
 	struct log_tail tail;
 	int64_t data_size;
 
-	if (index_open(store, name, &index) < 0)
+	if (index_open(store, name, &index, err) < 0)
 		return -1;
-	data_size = index.held ? held_size(index.held, LOG_DATA) : log_data_size(store, name, NULL);
-	if (data_size < 0 || log_tail_find(&index, data_size, &tail, NULL) < 0)
+	data_size = index.held ? held_size(index.held, LOG_DATA) : log_data_size(store, name, err);
+	if (data_size < 0 || log_tail_find(&index, data_size, &tail, err) < 0)
 		return -1;
 	return tail.last.end;
+}
+
+int64_t runlog_size(struct runlog_store *store, const char *name)
+{
+	return size_of(store, name, NULL);
+}
+
+int64_t runlog_missing(struct runlog_store *store, const char *name, int64_t recorded)
+{
+	_cleanup_error_ struct error err = { 0 };
+	int64_t size;
+
+	if (recorded <= 0)
+		return 0;
+	size = size_of(store, name, &err);
+	if (size < 0)
+		return err.code == ERR_NOT_FOUND ? recorded : 0;
+	return MAX_OF(recorded - size, 0);
 }

@@ -56,6 +56,7 @@ int runlog_make(struct runlog *log, struct error *err);
 int runlog_append(struct runlog *log, enum runlog_stream stream, const void *data, size_t len,
 		  int64_t now_ms, struct error *err);
 int64_t runlog_end(const struct runlog *log); /* bytes so far, kept or not */
+/* On return everything so far is on the disk, in files. */
 int runlog_sync(struct runlog *log, struct error *err);
 /* No more output will come: followers see the end. Frees the writer. */
 void runlog_close(struct runlog *log);
@@ -109,3 +110,10 @@ int runlog_pack(struct runlog_store *store, const char *name, const atomic_bool 
 int runlog_remove(struct runlog_store *store, const char *name, struct error *err);
 /* As runlog_end; -1: no such log. */
 int64_t runlog_size(struct runlog_store *store, const char *name);
+/* The same of a log that has no writer, and on return all of it is on the disk. */
+int64_t runlog_settle(struct runlog_store *store, const char *name, struct error *err);
+/*
+ * How many bytes are missing of a log that had so many when its end was recorded: some when the
+ * machine went down before they were on the disk. 0 when that cannot be found out now.
+ */
+int64_t runlog_missing(struct runlog_store *store, const char *name, int64_t recorded);

@@ -432,18 +432,32 @@ static int sync_names(struct runlog *log, struct error *err)
 	return 0;
 }
 
+/* The count of what was dropped since the last mark. */
+static int write_mark(struct runlog *log, struct error *err)
+{
+	if (!log->truncated || log->total.end == log->marked)
+		return 0;
+	if (write_record(log, &log->total, err) < 0)
+		return -1;
+	log->marked = log->total.end;
+	return 0;
+}
+
+static int sync_locked(struct runlog *log, struct error *err)
+{
+	if ((!is_made(log) && make_files(log, err) < 0) || write_mark(log, err) < 0)
+		return -1;
+	if (fdatasync(log->data_fd) < 0 || fdatasync(log->index_fd) < 0)
+		return error_errno(err, errno, "sync log %s", log->topic->name);
+	return log->names_synced ? 0 : sync_names(log, err);
+}
+
 int runlog_sync(struct runlog *log, struct error *err)
 {
 	pthread_mutex_lock(&log->lock);
 
-	int rc = 0;
+	int rc = sync_locked(log, err);
 
-	if (is_made(log))
-		rc = fdatasync(log->data_fd) < 0 || fdatasync(log->index_fd) < 0 ? -1 : 0;
-	if (rc < 0)
-		error_errno(err, errno, "sync log %s", log->topic->name);
-	else if (is_made(log) && !log->names_synced)
-		rc = sync_names(log, err);
 	pthread_mutex_unlock(&log->lock);
 	return rc;
 }
@@ -456,11 +470,25 @@ void runlog_close(struct runlog *log)
 	struct topic *topic = log->topic;
 
 	/* Without this mark only the count of what was dropped is lost. */
-	if (log->truncated && log->total.end != log->marked)
-		write_record(log, &log->total, NULL);
+	write_mark(log, NULL);
 	/* An empty one is as good as none. */
 	if (log->held && (log->records == 0 || atomic_load(&topic->store->closed)))
 		topic_release(topic, false);
 	topic_set_live(topic, false);
 	log_free(log);
+}
+
+int64_t runlog_settle(struct runlog_store *store, const char *name, struct error *err)
+{
+	struct runlog *log;
+	int64_t end = -1;
+
+	if (runlog_size(store, name) < 0)
+		return error_set(err, ERR_NOT_FOUND, "there is no log %s", name);
+	if (runlog_open(store, name, &log, err) < 0)
+		return -1;
+	if (runlog_sync(log, err) == 0)
+		end = runlog_end(log);
+	runlog_close(log);
+	return end;
 }

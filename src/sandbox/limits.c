@@ -135,6 +135,16 @@ static bool wants(const struct sandbox_spec *spec, int limit)
 	}
 }
 
+void limits_soften(const struct limit_bases *bases, struct sandbox_spec *spec)
+{
+	if (bases->unified)
+		return;
+	if ((spec->soft_limits & WIRE_SOFT_MEMORY) && !bases->v1[LIMIT_MEMORY])
+		spec->memory_bytes = 0;
+	if ((spec->soft_limits & WIRE_SOFT_PIDS) && !bases->v1[LIMIT_PIDS])
+		spec->pids = 0;
+}
+
 int limits_plan(const struct limit_bases *bases, const struct sandbox_spec *spec, const char *id,
 		struct limit_set *set, struct error *err)
 {

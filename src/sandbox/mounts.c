@@ -470,12 +470,24 @@ static int make_workspace_layer(struct builder *x, int tree, struct error *err)
 	return fd;
 }
 
+/* Of the host, as it is: its unix sockets are not the place's. */
+static int put_shared(struct builder *x, int tree, const char *path, bool is_dir, struct error *err)
+{
+	_cleanup_close_ int dir = is_dir && tree >= 0 ? fcntl(tree, F_DUPFD_CLOEXEC, 3) : -1;
+
+	if (put(x, tree, path, is_dir, err) < 0)
+		return -1;
+	return dir < 0 ? 0 : sockets_cover(x->b, x->stage, dir, path, err);
+}
+
 static int put_workspace(struct builder *x, struct error *err)
 {
 	int tree = take(&x->taker);
 
-	if (x->b->spec->workspace.overlay)
-		tree = make_workspace_layer(x, tree, err);
+	/* Through a layer no socket is reached. */
+	if (!x->b->spec->workspace.overlay)
+		return put_shared(x, tree, SANDBOX_WORKSPACE, true, err);
+	tree = make_workspace_layer(x, tree, err);
 	return tree < 0 ? -1 : put(x, tree, SANDBOX_WORKSPACE, true, err);
 }
 
@@ -608,8 +620,8 @@ static int put_mounts(struct builder *x, struct error *err)
 	const struct sandbox_spec *spec = x->b->spec;
 
 	for (size_t i = 0; i < spec->mount_count; i++)
-		if (put(x, take(&x->taker), spec->mounts[i].target, spec->mounts[i].is_dir, err) <
-		    0)
+		if (put_shared(x, take(&x->taker), spec->mounts[i].target, spec->mounts[i].is_dir,
+			       err) < 0)
 			return -1;
 	return 0;
 }

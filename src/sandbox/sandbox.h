@@ -9,8 +9,8 @@
  *
  * In the order of their use: spec.c what is wanted, checked; ids.c uid ranges; etc.c a synthesised
  * /etc; limits.c cgroups; namespaces.c the clone and the identity; mounts.c the file tree, with
- * root_user.c for an unpacked root; caps.c, landlock.c and filter.c what the first process gives
- * up.
+ * root_user.c for an unpacked root and sockets.c for what lies in directories of the host; caps.c,
+ * landlock.c and filter.c what the first process gives up.
  */
 #pragma once
 
@@ -54,9 +54,10 @@ struct sandbox_workspace {
 
 struct sandbox_spec {
 	int root_fd; /* O_PATH of an unpacked root, or -1: programs of the host */
-	bool tmpfs, host_network;
+	bool tmpfs, host_network, sockets;
 	uint64_t memory_bytes, disk_bytes;
 	uint32_t pids, cpu_percent, open_files;
+	uint32_t soft_limits; /* WIRE_SOFT_* */
 	struct sandbox_mount mounts[SANDBOX_MOUNTS_MAX];
 	size_t mount_count;
 	char user[33];
@@ -73,11 +74,15 @@ struct sandbox_spec {
 	}
 void sandbox_spec_clear(struct sandbox_spec *spec);
 
-/* What the operator allows; given when the keeper is started. */
+/* What is decided when the keeper is started. */
 struct sandbox_policy {
-	char **allowed;     /* directories below which roots and mounts may be; NULL: none */
+	/* For servers that name no bounds: where roots and mounts may be; NULL: nowhere. */
+	char **allowed;
 	const char *secret; /* the data directory: never visible, whatever is allowed */
 };
+/* ERR_FORBIDDEN when a place that has the directory `real` would see something of the server's. */
+int policy_guard(const struct sandbox_policy *policy, const struct wire_strv *closed,
+		 const char *given, const char *real, struct error *err);
 /*
  * Reads and checks one SANDBOX frame. Strings of it are copied, filters point into the frame.
  * ERR_VALIDATION, ERR_FORBIDDEN for a path that is not allowed, ERR_UNPROCESSABLE for a workspace
@@ -142,6 +147,8 @@ void limit_set_clear(struct limit_set *set);
  */
 int limits_plan(const struct limit_bases *bases, const struct sandbox_spec *spec, const char *id,
 		struct limit_set *set, struct error *err);
+/* First: limits that nobody asked for are dropped where there is no way to have them. */
+void limits_soften(const struct limit_bases *bases, struct sandbox_spec *spec);
 int limits_make(const struct limit_bases *bases, const struct sandbox_spec *spec,
 		const char *v2_cgroup, struct limit_set *set, uint64_t *walls, struct error *err);
 /* 0 when it is gone. */
@@ -190,6 +197,13 @@ int trees_open(const struct sandbox_birth *birth, int userns_fd, struct tree_set
 /* In the child. Afterwards "/" is the sandbox and nothing else is reachable by a path. */
 int mounts_build(const struct sandbox_birth *birth, struct tree_set *trees, uint64_t *walls,
 		 struct error *err);
+
+/*
+ * sockets.c: in the child, once the directory `tree` is mounted where it belongs: unix sockets in
+ * it get covers that are made in `stage`. `what` is its name for people.
+ */
+int sockets_cover(const struct sandbox_birth *birth, int stage, int tree, const char *what,
+		  struct error *err);
 
 /* root_user.c: in the child; `upper` gets what `lower`, an unpacked root, does not say of the user.
  */

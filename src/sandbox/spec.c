@@ -56,15 +56,61 @@ static int real_path(int fd, char out[PATH_BOUND + 1], struct error *err)
 	return 0;
 }
 
-static int judge(const char *given, const char *real, const struct sandbox_policy *policy,
-		 struct error *err)
+int policy_guard(const struct sandbox_policy *policy, const struct wire_strv *closed,
+		 const char *given, const char *real, struct error *err)
 {
-	char allowed[PATH_BOUND + 1];
+	char dir[PATH_BOUND + 1];
 
 	/* Stops: a place that sees the keys and sockets of all the others. */
 	if (policy->secret &&
 	    (is_beneath(real, policy->secret) || is_beneath(policy->secret, real)))
 		return error_set(err, ERR_FORBIDDEN, "%.200s would show the data directory", given);
+	/*
+	 * Stops: a place that sees the API's socket. What lies deeper than that does not show it,
+	 * and the directory may be as large as somebody's home.
+	 */
+	for (uint32_t i = 0; i < closed->count; i++)
+		if (realpath(closed->v[i], dir) && is_beneath(dir, real))
+			return error_set(err, ERR_FORBIDDEN,
+					 "%.200s would show the server's socket, which is in "
+					 "%.200s; put it elsewhere (berth serve --socket)",
+					 given, dir);
+	return 0;
+}
+
+/* Stops: a place that sees the kernel's files, devices, or all services of the host. */
+static int judge_ever(const char *given, const char *real, struct error *err)
+{
+	static const char *const never[] = { "/proc", "/sys", "/dev" };
+
+	if (strcmp(real, "/") == 0)
+		return error_set(err, ERR_FORBIDDEN, "%.200s is the whole host", given);
+	if (strcmp(real, "/run") == 0)
+		return error_set(err, ERR_FORBIDDEN,
+				 "%.200s has the services of the host: mount what is needed of it",
+				 given);
+	for (size_t i = 0; i < ARRAY_SIZE(never); i++)
+		if (is_beneath(real, never[i]))
+			return error_set(err, ERR_FORBIDDEN, "no place can have %.200s", given);
+	return 0;
+}
+
+static int judge(const char *given, const char *real, const char *within,
+		 const struct sandbox_policy *policy, const struct wire_strv *closed,
+		 struct error *err)
+{
+	char allowed[PATH_BOUND + 1];
+
+	if (judge_ever(given, real, err) < 0 || policy_guard(policy, closed, given, real, err) < 0)
+		return -1;
+	if (within) {
+		if (is_beneath(real, within))
+			return 0;
+		return error_set(err, ERR_FORBIDDEN,
+				 "%.200s is really %.200s, which is not below %.200s", given, real,
+				 within);
+	}
+	/* A server of the release before: by the list this keeper was started with. */
 	for (char **dir = policy->allowed; dir && *dir; dir++)
 		if (realpath(*dir, allowed) && is_beneath(real, allowed))
 			return 0;
@@ -74,8 +120,9 @@ static int judge(const char *given, const char *real, const struct sandbox_polic
 		given);
 }
 
-static int open_allowed(const char *path, const struct sandbox_policy *policy, int *out,
-			struct stat *st, struct error *err)
+static int open_allowed(const char *path, const char *within, const struct sandbox_policy *policy,
+			const struct wire_strv *closed, int *out, struct stat *st,
+			struct error *err)
 {
 	_cleanup_close_ int fd = -1;
 	char real[PATH_BOUND + 1];
@@ -85,7 +132,7 @@ static int open_allowed(const char *path, const struct sandbox_policy *policy, i
 	fd = open(path, O_PATH | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, st) < 0)
 		return error_errno(err, errno, "%.200s", path);
-	if (real_path(fd, real, err) < 0 || judge(path, real, policy, err) < 0)
+	if (real_path(fd, real, err) < 0 || judge(path, real, within, policy, closed, err) < 0)
 		return -1;
 	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
 		return error_set(err, ERR_VALIDATION, "%.200s is neither a directory nor a file",
@@ -105,9 +152,32 @@ static bool is_reserved(const char *target)
 	return strcmp(target, "/") == 0;
 }
 
-static int take_mounts(const struct wire_strv *list, const struct sandbox_policy *policy,
+/* The n-th path of the sandbox; NULL: the server names no bounds. */
+static const char *nth_within(const struct wire_sandbox *m, uint32_t n)
+{
+	return m->within.count > 0 ? m->within.v[n] : NULL;
+}
+
+static int check_within(const struct wire_sandbox *m, struct error *err)
+{
+	uint32_t paths = (m->root && m->root[0]) + m->mounts.count / 3;
+
+	if (m->within.count != 0 && m->within.count != paths)
+		return error_set(err, ERR_VALIDATION, "%u paths have %u bounds", paths,
+				 m->within.count);
+	for (uint32_t i = 0; i < m->within.count; i++)
+		if (m->within.v[i][0] != '/' || !path_is_clean(m->within.v[i]))
+			return error_set(err, ERR_VALIDATION, "%.200s is not a clean absolute path",
+					 m->within.v[i]);
+	return 0;
+}
+
+static int take_mounts(const struct wire_sandbox *wanted, const struct sandbox_policy *policy,
 		       struct sandbox_spec *out, struct error *err)
 {
+	const struct wire_strv *list = &wanted->mounts;
+	uint32_t first = wanted->root && wanted->root[0];
+
 	if (list->count % 3 != 0 || list->count / 3 > SANDBOX_MOUNTS_MAX)
 		return error_set(err, ERR_VALIDATION, "mounts come in threes, at most %d",
 				 SANDBOX_MOUNTS_MAX);
@@ -122,7 +192,8 @@ static int take_mounts(const struct wire_strv *list, const struct sandbox_policy
 		if (target[0] != '/' || !path_is_clean(target) || is_reserved(target))
 			return error_set(err, ERR_VALIDATION, "nothing can be mounted at %.200s",
 					 target);
-		if (open_allowed(list->v[i + 1], policy, &m->source_fd, &st, err) < 0)
+		if (open_allowed(list->v[i + 1], nth_within(wanted, first + i / 3), policy,
+				 &wanted->closed, &m->source_fd, &st, err) < 0)
 			return -1;
 		m->writable = mode[1] == 'w';
 		m->is_dir = S_ISDIR(st.st_mode);
@@ -166,6 +237,7 @@ static int take_limits(const struct wire_sandbox *m, struct sandbox_spec *out, s
 	out->pids = m->pids;
 	out->cpu_percent = m->cpu_percent;
 	out->open_files = m->open_files;
+	out->soft_limits = m->soft_limits;
 	return 0;
 }
 
@@ -192,6 +264,7 @@ static int take(const struct wire_sandbox *m, const struct sandbox_policy *polic
 
 	out->tmpfs = m->tmpfs;
 	out->host_network = m->host_network;
+	out->sockets = m->sockets;
 	out->require = m->require;
 	/*
 	 * Servers on loopback that ask the kernel whose a connection is would take the payload for
@@ -214,15 +287,18 @@ static int take(const struct wire_sandbox *m, const struct sandbox_policy *polic
 	}
 	if (take_user(m->user, out, err) < 0 || take_limits(m, out, err) < 0)
 		return -1;
+	if (check_within(m, err) < 0)
+		return -1;
 	if (m->root && m->root[0]) {
-		if (open_allowed(m->root, policy, &out->root_fd, &st, err) < 0)
+		if (open_allowed(m->root, nth_within(m, 0), policy, &m->closed, &out->root_fd, &st,
+				 err) < 0)
 			return -1;
 		if (!S_ISDIR(st.st_mode))
 			return error_set(err, ERR_VALIDATION, "%.200s is no directory", m->root);
 	}
 	if (workspace_spec_read(m, policy, &out->workspace, err) < 0)
 		return -1;
-	return take_mounts(&m->mounts, policy, out, err);
+	return take_mounts(m, policy, out, err);
 }
 
 int sandbox_spec_read(const struct wire_bytes *bytes, const struct sandbox_policy *policy,

@@ -47,7 +47,8 @@ static bool is_within(const char *path, const char *dir)
 }
 
 /* Stops: a place that sees the kernel's files, host services, or what is the keeper's. */
-static int judge(const char *path, const struct sandbox_policy *policy, struct error *err)
+static int judge(const char *path, const struct sandbox_policy *policy,
+		 const struct wire_strv *closed, struct error *err)
 {
 	static const char *const never[] = { "/proc", "/sys" };
 	static const char *const unmounted[] = { "/dev", "/run" };
@@ -64,14 +65,13 @@ static int judge(const char *path, const struct sandbox_policy *policy, struct e
 					 path);
 	if (strcmp(path, "/") == 0)
 		return error_set(err, ERR_FORBIDDEN, "the whole host is no workspace");
-	if (policy->secret && (is_within(path, policy->secret) || is_within(policy->secret, path)))
-		return error_set(err, ERR_FORBIDDEN, "%.200s would show the data directory", path);
-	return 0;
+	return policy_guard(policy, closed, path, path, err);
 }
 
 /* Opened once: what was judged is what is mounted. */
 static int open_source(const char *path, const struct sandbox_policy *policy,
-		       struct sandbox_workspace *out, struct error *err)
+		       const struct wire_strv *closed, struct sandbox_workspace *out,
+		       struct error *err)
 {
 	char link[64], real[PATH_BOUND + 1];
 	struct stat st;
@@ -92,7 +92,7 @@ static int open_source(const char *path, const struct sandbox_policy *policy,
 	out->owner = st.st_uid;
 	out->group = st.st_gid;
 	out->mode = st.st_mode & 07777;
-	return judge(path, policy, err);
+	return judge(path, policy, closed, err);
 }
 
 static int check_masks(const struct buf *masks, struct error *err)
@@ -140,7 +140,7 @@ int workspace_spec_read(const struct wire_sandbox *m, const struct sandbox_polic
 			err, ERR_UNPROCESSABLE,
 			"what is written to tmpfs cannot be collected from this host; copy "
 			"the workspace, or use writable overlay");
-	if (open_source(m->workspace, policy, out, err) < 0)
+	if (open_source(m->workspace, policy, &m->closed, out, err) < 0)
 		return -1;
 	return masked ? read_masks(m->masks, policy, &out->masks, err) : 0;
 }

@@ -13,6 +13,9 @@ METRIC_COUNTER(WRITES_FAILED, "berth_db_failures_total", "kind=\"write\"",
 METRIC_COUNTER(READS_FAILED, "berth_db_failures_total", "kind=\"read\"",
 	       "Transactions that failed, refusals of their own closures included");
 
+/* A server that was killed a moment ago: PostgreSQL takes that long to notice. */
+#define CLAIM_WAIT_MS 5000
+
 /* Weak, so that a program without statements links. */
 extern const struct sql *const __start_berth_sql[] __attribute__((weak));
 extern const struct sql *const __stop_berth_sql[] __attribute__((weak));
@@ -69,6 +72,8 @@ int db_open_known(struct db **db, const struct db_options *options, const struct
 	_cleanup_db_ struct db *opened = NULL;
 	if (engine->open(&opened, options, err) < 0)
 		return -1;
+	if (options->claimant && engine->claim(opened, options->claimant, CLAIM_WAIT_MS, err) < 0)
+		return -1;
 	if (migrate(opened, known, options, err) < 0)
 		return -1;
 	*db = steal(opened);
@@ -89,6 +94,16 @@ void db_close(struct db *db)
 bool db_is_postgres(const struct db *db)
 {
 	return db->engine->dialect == DIALECT_POSTGRES;
+}
+
+int db_claim(struct db *db, const char *name, struct error *err)
+{
+	return db->engine->claim(db, name, 0, err);
+}
+
+void db_library(const struct db *db, char text[DB_LIBRARY_SIZE])
+{
+	db->engine->library(text, DB_LIBRARY_SIZE);
 }
 
 static int measured_write(struct db *db, enum db_promise promise, db_fn *fn, void *arg,

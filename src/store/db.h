@@ -54,6 +54,8 @@ struct db_options {
 	const char *url;        /* postgres://... ; NULL for SQLite */
 	int readers;            /* pooled read connections; 0: a sensible default */
 	int busy_timeout_ms;    /* how long to wait for a foreign lock; 0: 5000 */
+	const char *claimant;   /* PostgreSQL: db_claim under this name before anything else; NULL:
+				   the database is shared */
 	const char *backup_dir; /* SQLite: where the copy made before a migration goes; NULL: beside
 				   path */
 };
@@ -70,6 +72,17 @@ static inline void db_closep(struct db **db)
 }
 #define _cleanup_db_ _cleanup_(db_closep)
 bool db_is_postgres(const struct db *db);
+/*
+ * A database has one server at a time: this one, under the name that others are told. The claim is
+ * a lock of a PostgreSQL session that lasts as long as its connection; asked again it makes sure
+ * that it is still held, and takes it again after an outage. ERR_LOCKED: another server has it, and
+ * the message says which. ERR_UNAVAILABLE: that cannot be found out now. A SQLite file is held by
+ * the lock of its data directory, and 0 is the answer.
+ */
+int db_claim(struct db *db, const char *name, struct error *err);
+/* The version of the library that reads and writes it: SQLite itself, or PostgreSQL's client. */
+#define DB_LIBRARY_SIZE 32
+void db_library(const struct db *db, char text[DB_LIBRARY_SIZE]);
 
 typedef int db_fn(struct tx *tx, void *arg, struct error *err);
 

@@ -28,6 +28,7 @@ struct tx {
 
 struct db_engine {
 	enum dialect dialect;
+	void (*library)(char *text, size_t size); /* its version, for people */
 	/* One row: 1 if schema_migrations exists, the number of tables that make a database
 	 * foreign. */
 	struct sql schema_probe;
@@ -36,6 +37,8 @@ struct db_engine {
 	void (*close)(struct db *db);
 	/* The database is known to be empty or ours and may be changed from now on. */
 	int (*adopt)(struct db *db, struct error *err);
+	/* As db_claim, which waits so long for another server to go. */
+	int (*claim)(struct db *db, const char *name, int wait_ms, struct error *err);
 	int (*lock_schema)(struct db *db, struct error *err);
 	void (*unlock_schema)(struct db *db);
 	int (*write)(struct db *db, enum db_promise promise, db_fn *fn, void *arg,

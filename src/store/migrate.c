@@ -29,6 +29,14 @@ static const struct {
 	{ "BIGINT", { "INTEGER", "BIGINT" } },
 	{ "STRICT", { "STRICT", "" } },
 	{ "CLUSTERED", { "STRICT, WITHOUT ROWID", "" } },
+	/* Of migration_secrets.c, the only one that looks into JSON. */
+	{ "CONFIG_WITHOUT_ENV",
+	  { "json_remove(config, '$.env')", "CAST(CAST(config AS jsonb) - 'env' AS TEXT)" } },
+	{ "METADATA_WITHOUT_ENV",
+	  { "json_remove(metadata, '$.env')", "CAST(CAST(metadata AS jsonb) - 'env' AS TEXT)" } },
+	{ "CONFIG_ENV_ELSEWHERE",
+	  { "json_set(json_remove(config, '$.env'), '$.envOfEnvironment', json('true'))",
+	    "CAST((CAST(config AS jsonb) - 'env') || '{\"envOfEnvironment\": true}' AS TEXT)" } },
 };
 
 static bool is_word(char c)

@@ -26,6 +26,11 @@ extern const char *const MIGRATION_HISTORY[];
 extern const char *const MIGRATION_PAUSE[];
 extern const char *const MIGRATION_WRITES[];
 extern const char *const MIGRATION_TREES[];
+extern const char *const MIGRATION_NAMES[];
+extern const char *const MIGRATION_SCOPES[];
+extern const char *const MIGRATION_SECRETS[];
+extern const char *const MIGRATION_TRUST[];
+extern const char *const MIGRATION_CLOCK[];
 
 /* In order, ends with version 0. */
 extern const struct migration migrations[];

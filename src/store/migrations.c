@@ -352,5 +352,10 @@ const struct migration migrations[] = {
 	{ 7, MIGRATION_PAUSE },
 	{ 8, MIGRATION_WRITES },
 	{ 9, MIGRATION_TREES },
+	{ 10, MIGRATION_SCOPES },
+	{ 11, MIGRATION_NAMES },
+	{ 12, MIGRATION_SECRETS },
+	{ 13, MIGRATION_TRUST },
+	{ 14, MIGRATION_CLOCK },
 	{ 0, NULL },
 };

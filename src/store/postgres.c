@@ -1,4 +1,7 @@
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/id.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -12,6 +15,10 @@
 /* Another node may be migrating; its statements have no timeout, so ours is long. */
 #define SCHEMA_WAIT_MS 600000
 #define SCHEMA_LOCK_KEY "4776561"
+/* Held by the one server of the database, on a connection of its own. */
+#define SERVER_LOCK_KEY "4776562"
+#define CLAIM_DEADLINE_MS 10000
+#define CLAIM_POLL_US 50000
 
 /*
  * Serialization failures are how PostgreSQL says "again". All writers of one counter conflict with
@@ -28,6 +35,7 @@ struct postgres_db {
 	int lock_timeout_ms;
 	struct pool connections;
 	struct pg_conn *migrating;
+	struct pg_conn *claim; /* has the lock of the server; NULL: not claimed */
 };
 
 struct mode {
@@ -49,6 +57,7 @@ static void postgres_close_db(struct db *db)
 	struct postgres_db *p = (struct postgres_db *)db;
 	pool_drain(&p->connections, close_connection);
 	pg_conn_close(p->migrating);
+	pg_conn_close(p->claim);
 	free(p->url);
 	free(p);
 }
@@ -73,6 +82,109 @@ static int postgres_adopt(struct db *db, struct error *err)
 	(void)db;
 	(void)err;
 	return 0;
+}
+
+/* When the machine of a server dies without a word PostgreSQL notices within half a minute. */
+static const char CLAIM_SETTINGS[] = "SET tcp_keepalives_idle = 10;"
+				     "SET tcp_keepalives_interval = 5;"
+				     "SET tcp_keepalives_count = 3";
+static const struct sql CLAIM_TRY = { "CLAIM_TRY",
+				      "SELECT CASE WHEN pg_try_advisory_lock(" SERVER_LOCK_KEY
+				      ") THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END" };
+static const struct sql CLAIM_HOLDER = {
+	"CLAIM_HOLDER",
+	"SELECT a.application_name || COALESCE(' from ' || host(a.client_addr), ''),"
+	" to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+	" FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
+	" WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = 0"
+	" AND l.objid = " SERVER_LOCK_KEY
+	" AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+};
+
+static int claim_refused(struct pg_conn *conn, struct error *err)
+{
+	struct cursor c = { .tx = &conn->tx };
+	const char *name = NULL, *since = NULL;
+
+	if (pg_query(&conn->tx, &c.impl, &CLAIM_HOLDER, B_ARRAY_(), NULL) == 0 &&
+	    pg_next(&conn->tx, c.impl, NULL) > 0) {
+		name = pg_text(c.impl, 0);
+		since = pg_text(c.impl, 1);
+	}
+	error_set(err, ERR_LOCKED,
+		  "this database has a server already: %s, since %s. Several servers on one "
+		  "database are not safe yet: stop that one first, or give this one a database of "
+		  "its own",
+		  name ? name : "one whose name this user may not read",
+		  since ? since : "an unknown time");
+	pg_conn_end_cursors(conn);
+	return -1;
+}
+
+/* 1: this connection has it. */
+static int claim_try(struct pg_conn *conn, struct error *err)
+{
+	void *impl = NULL;
+	int r;
+
+	if (pg_query(&conn->tx, &impl, &CLAIM_TRY, B_ARRAY_(), err) < 0)
+		return -1;
+	r = pg_next(&conn->tx, impl, err);
+	if (r > 0)
+		r = pg_integer(impl, 0) > 0;
+	pg_conn_end_cursors(conn);
+	return r;
+}
+
+/* The name, which also shows whether the connection is there. */
+static int claim_sign(struct pg_conn *conn, const char *name, struct error *err)
+{
+	char *quoted = PQescapeLiteral(conn->link, name, strlen(name));
+	_cleanup_free_ char *text = xasprintf("SET application_name = %s", quoted ? quoted : "''");
+
+	PQfreemem(quoted);
+	return pg_conn_control(conn, text, CLAIM_DEADLINE_MS, NULL, err);
+}
+
+static void drop_claim(struct postgres_db *p)
+{
+	pg_conn_close(p->claim);
+	p->claim = NULL;
+}
+
+static int claim_anew(struct postgres_db *p, int wait_ms, struct error *err)
+{
+	struct clock clock;
+	int64_t until;
+	int r;
+
+	clock_init_system(&clock);
+	until = clock_mono(&clock) + wait_ms;
+	if (pg_conn_open(&p->claim, p->url, p->lock_timeout_ms, err) < 0)
+		return -1;
+	r = pg_conn_control(p->claim, CLAIM_SETTINGS, CLAIM_DEADLINE_MS, NULL, err);
+	while (r == 0 && (r = claim_try(p->claim, err)) == 0 && clock_mono(&clock) < until)
+		usleep(CLAIM_POLL_US);
+	if (r > 0)
+		return 0;
+	if (r == 0)
+		claim_refused(p->claim, err);
+	drop_claim(p);
+	return -1;
+}
+
+static int postgres_claim(struct db *db, const char *name, int wait_ms, struct error *err)
+{
+	struct postgres_db *p = (struct postgres_db *)db;
+
+	/* A connection that is gone has given the lock back: it is taken again, if it can be. */
+	if (p->claim && claim_sign(p->claim, name, NULL) < 0)
+		drop_claim(p);
+	else if (p->claim)
+		return 0;
+	if (claim_anew(p, wait_ms, err) < 0)
+		return -1;
+	return claim_sign(p->claim, name, err);
 }
 
 /*
@@ -225,8 +337,16 @@ static int postgres_backup(struct db *db, const char *to_path, struct error *err
 			 to_path);
 }
 
+static void postgres_library(char *text, size_t size)
+{
+	int version = PQlibVersion();
+
+	snprintf(text, size, "libpq %d.%d", version / 10000, version % 10000);
+}
+
 const struct db_engine postgres_engine = {
 	.dialect = DIALECT_POSTGRES,
+	.library = postgres_library,
 	/* Tables of others may stand beside ours, an extension brings its own. */
 	.schema_probe = { "SCHEMA_PROBE", "SELECT COUNT(*), 0 FROM pg_catalog.pg_tables"
 					  " WHERE schemaname = current_schema()"
@@ -234,6 +354,7 @@ const struct db_engine postgres_engine = {
 	.open = postgres_open_db,
 	.close = postgres_close_db,
 	.adopt = postgres_adopt,
+	.claim = postgres_claim,
 	.lock_schema = postgres_lock_schema,
 	.unlock_schema = postgres_unlock_schema,
 	.write = postgres_write,

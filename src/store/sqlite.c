@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -145,6 +146,15 @@ static int sqlite_adopt(struct db *db, struct error *err)
 	readers_may_stay(s);
 	sqlite_writer_checkpoints(s->writer, &readers);
 	return sqlite_exec_text(&s->writing->tx, "PRAGMA journal_size_limit = 16777216", err);
+}
+
+static int sqlite_claim(struct db *db, const char *name, int wait_ms, struct error *err)
+{
+	(void)db;
+	(void)name;
+	(void)wait_ms;
+	(void)err;
+	return 0;
 }
 
 /* BEGIN IMMEDIATE is lock enough: each migration looks at the version again inside it. */
@@ -313,8 +323,14 @@ static int sqlite_backup_db(struct db *db, const char *to_path, struct error *er
 	return sync_parent(to_path, err);
 }
 
+static void sqlite_library(char *text, size_t size)
+{
+	snprintf(text, size, "SQLite %s", sqlite3_libversion());
+}
+
 const struct db_engine sqlite_engine = {
 	.dialect = DIALECT_SQLITE,
+	.library = sqlite_library,
 	.schema_probe = { "SCHEMA_PROBE",
 			  "SELECT COUNT(*) FILTER (WHERE name = 'schema_migrations'),"
 			  " COUNT(*) FILTER (WHERE name <> 'schema_migrations')"
@@ -322,6 +338,7 @@ const struct db_engine sqlite_engine = {
 	.open = sqlite_open_db,
 	.close = sqlite_close_db,
 	.adopt = sqlite_adopt,
+	.claim = sqlite_claim,
 	.lock_schema = sqlite_lock_schema,
 	.unlock_schema = sqlite_unlock_schema,
 	.write = sqlite_write,

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 #include "base/text.h"
-#include "store/sqlite_frames.h"
 
 struct sqlite_statement {
 	sqlite3_stmt *stmt;
@@ -25,10 +24,28 @@ static void statement_free(void *p)
 	free(s);
 }
 
+/*
+ * A COMMIT or checkpoint that fails does not report its errno to sqlite3_system_errno. The file
+ * that the failed call was made on keeps it: mostly the WAL, else the database.
+ */
+static int os_error_of(const struct sqlite_conn *conn)
+{
+	sqlite3_file *wal = NULL;
+	int os_error = 0;
+
+	if (sqlite3_file_control(conn->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &wal) ==
+		    SQLITE_OK &&
+	    wal && wal->pMethods)
+		wal->pMethods->xFileControl(wal, SQLITE_FCNTL_LAST_ERRNO, &os_error);
+	if (os_error == 0)
+		sqlite3_file_control(conn->handle, "main", SQLITE_FCNTL_LAST_ERRNO, &os_error);
+	return os_error ? os_error : sqlite3_system_errno(conn->handle);
+}
+
 int sqlite_conn_error(const struct sqlite_conn *conn, struct error *err)
 {
 	int code = sqlite3_extended_errcode(conn->handle);
-	int os_error = sqlite3_system_errno(conn->handle);
+	int os_error = os_error_of(conn);
 	const char *message = sqlite3_errmsg(conn->handle);
 
 	switch (code & 0xff) {
@@ -39,8 +56,10 @@ int sqlite_conn_error(const struct sqlite_conn *conn, struct error *err)
 		if (os_error == ENOSPC || os_error == EDQUOT)
 			return error_set(err, ERR_DISK_FULL, "no space left for the database %s",
 					 conn->path);
-		return error_set(err, ERR_DB, "the database %s cannot be read or written: %s (%s)",
-				 conn->path, message, strerror(os_error));
+		return error_set(err, ERR_DB,
+				 "the database %s cannot be read or written: %s (code %d, %s)",
+				 conn->path, message, code,
+				 os_error ? strerror(os_error) : "no reason given");
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
 		return error_set(err, ERR_DB_BUSY,
@@ -63,12 +82,18 @@ int sqlite_conn_error(const struct sqlite_conn *conn, struct error *err)
 	}
 }
 
+/*
+ * A writer writes nothing to the WAL before its COMMIT. Before 3.50.2 SQLite loses a commit when a
+ * ROLLBACK TO follows pages that were written earlier for lack of room in the cache.
+ */
+static const char *settings_of(bool reader)
+{
+	return reader ? "PRAGMA query_only = ON" : "PRAGMA cache_spill = OFF";
+}
+
 static int set_up(struct sqlite_conn *conn, bool reader, struct error *err)
 {
-	/*
-	 * 2 MB of pages a connection: the server must stay small when idle. Which commits do
-	 * without the sync that FULL asks for is decided one by one: sqlite_frames_wait.
-	 */
+	/* 2 MB of pages a connection: the server must stay small when idle. */
 	static const char settings[] = "PRAGMA foreign_keys = ON;"
 				       "PRAGMA synchronous = FULL;"
 				       "PRAGMA cache_size = -2000;"
@@ -83,7 +108,7 @@ static int set_up(struct sqlite_conn *conn, bool reader, struct error *err)
 	sqlite3_db_config(h, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
 	if (sqlite3_exec(h, settings, NULL, NULL, NULL) != SQLITE_OK)
 		return sqlite_conn_error(conn, err);
-	if (reader && sqlite3_exec(h, "PRAGMA query_only = ON", NULL, NULL, NULL) != SQLITE_OK)
+	if (sqlite3_exec(h, settings_of(reader), NULL, NULL, NULL) != SQLITE_OK)
 		return sqlite_conn_error(conn, err);
 	return 0;
 }
@@ -96,8 +121,7 @@ int sqlite_conn_open(struct sqlite_conn **out, const char *path, bool reader, in
 	conn->path = xstrdup(path);
 
 	int access = reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-	const char *vfs = reader ? NULL : sqlite_frames_vfs();
-	int rc = sqlite3_open_v2(path, &conn->handle, access | SQLITE_OPEN_NOMUTEX, vfs);
+	int rc = sqlite3_open_v2(path, &conn->handle, access | SQLITE_OPEN_NOMUTEX, NULL);
 	if (!conn->handle)
 		error_set(err, ERR_DB, "no memory to open the database");
 	else if (rc != SQLITE_OK)

@@ -4,12 +4,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <time.h>
-#include <unistd.h>
 #include "base/mem.h"
 #include "store/sqlite_conn.h"
-#include "store/sqlite_frames.h"
-#include "store/sqlite_wal.h"
 
 /*
  * Enough to share an fsync among everybody who waits, few enough that the first of them does not
@@ -17,20 +13,10 @@
  */
 #define BATCH_MAX 64
 #define CHECKPOINTER_STACK (256u << 10)
-/*
- * When the WAL is emptied. Growing it costs each commit a change of the file's length; writing over
- * an old one does not, so it had better not be long.
- */
+/* When the WAL is emptied: writing over an old one costs a commit less than making it longer. */
 #define WAL_PAGES 2000
 /* How long a reader may keep the WAL from beginning anew before we go on without. */
 #define READERS_WAIT_MS 20
-/*
- * The WAL is grown ahead by GROWTH when less than LOW is left (frames), in a moment in which nobody
- * has written for a while: who writes all the time has it at its full length soon anyway.
- */
-#define WAL_GROWTH 256
-#define WAL_LOW 64
-#define QUIET_NS 100000000
 
 static const struct sql BEGIN = { "BEGIN", "BEGIN IMMEDIATE" };
 static const struct sql COMMIT = { "COMMIT", "COMMIT" };
@@ -56,17 +42,17 @@ struct sqlite_writer {
 	/* The leader's, which changes hands under the lock. */
 	struct sqlite_conn *conn;
 	struct sqlite_readers readers;
-	enum db_promise promise; /* of the transaction that is open */
+	enum db_promise promise; /* of the batch that runs */
+	enum db_promise setting; /* PRAGMA synchronous, as it is */
 	int wal_pages;           /* after the last commit */
 	int checkpoint_at;       /* as many of them; 0: not by us */
-	int64_t wal_room;        /* for so many, as far as known */
+	int failure;             /* why a commit failed that no checkpoint followed; 0: none */
 
 	pthread_t checkpointer;
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t changed;
 	bool led;            /* somebody has the connection */
 	bool checkpoint_due; /* before the next batch */
-	bool growth_due;     /* of the WAL, when it is quiet */
 	struct job *first;
 	struct job **last;
 	bool stopping;
@@ -131,23 +117,90 @@ static int run_closure(struct sqlite_writer *w, struct job *job)
 	return r;
 }
 
+/* Empties the WAL, so that it begins anew; waits so long for those who read from it. */
+static int checkpoint(struct sqlite_writer *w, int wait_ms)
+{
+	struct sqlite_conn *conn = w->conn;
+	int rc;
+
+	if (w->readers.leave)
+		w->readers.leave(w->readers.arg);
+	sqlite3_busy_timeout(conn->handle, wait_ms);
+	rc = sqlite3_wal_checkpoint_v2(conn->handle, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+	sqlite3_busy_timeout(conn->handle, conn->busy_timeout_ms);
+	if (w->readers.stay)
+		w->readers.stay(w->readers.arg);
+	if (rc == SQLITE_OK) {
+		w->wal_pages = 0;
+		w->failure = 0;
+	} else if ((rc & 0xff) == SQLITE_IOERR) {
+		w->failure = SQLITE_IOERR;
+	}
+	return rc;
+}
+
+/*
+ * A sync that fails makes the kernel forget which pages are not on the disk yet. Frames of earlier
+ * commits that were never synced may be among them: they are still read, but a commit behind them
+ * would be cut off after a power loss, however well it was synced itself. The database and a WAL
+ * that begins anew stand on none of them.
+ */
+static int mend(struct sqlite_writer *w, struct error *err)
+{
+	bool must = w->failure == SQLITE_IOERR;
+
+	if (checkpoint(w, must ? w->conn->busy_timeout_ms : READERS_WAIT_MS) == SQLITE_OK || !must)
+		return 0;
+	sqlite_conn_error(w->conn, err);
+	return error_wrap(err, "an earlier write did not reach the disk, and the database must "
+			       "be brought in order before the next one");
+}
+
+/* Not inside a transaction, and not by a kept statement: SQLite acts when it reads the text. */
+static int set_promise(struct sqlite_writer *w, struct error *err)
+{
+	const char *text = w->promise == DB_DURABLE ? "PRAGMA synchronous = FULL"
+						    : "PRAGMA synchronous = NORMAL";
+
+	if (w->setting == w->promise)
+		return 0;
+	if (sqlite_exec_text(&w->conn->tx, text, err) < 0)
+		return -1;
+	w->setting = w->promise;
+	return 0;
+}
+
+static int begin(struct sqlite_writer *w, struct error *err)
+{
+	if (w->failure && w->promise == DB_DURABLE && !FENCE_OFF("store.mend") && mend(w, err) < 0)
+		return -1;
+	if (set_promise(w, err) < 0)
+		return -1;
+	return sqlite_conn_control(w->conn, &BEGIN, err);
+}
+
 static int commit(struct sqlite_writer *w, struct error *err)
 {
-	sqlite_frames_wait(w->conn->handle, w->promise == DB_DURABLE);
 	int r = sqlite_conn_control(w->conn, &COMMIT, err);
-	sqlite_frames_wait(w->conn->handle, true);
-	if (r < 0)
-		roll_back(w->conn);
-	else
+
+	if (r == 0) {
 		atomic_fetch_add(&w->commits, 1);
+		return 0;
+	}
+	if (w->failure != SQLITE_IOERR)
+		w->failure = sqlite3_errcode(w->conn->handle) & 0xff;
+	roll_back(w->conn);
 	return r;
 }
 
 static void run_alone(struct sqlite_writer *w, struct job *job)
 {
-	int r = sqlite_conn_control(w->conn, &BEGIN, job->err);
-	if (r == 0)
-		r = run_closure(w, job);
+	int r = begin(w, job->err);
+	if (r < 0) {
+		answer(job, r);
+		return;
+	}
+	r = run_closure(w, job);
 	if (r == 0)
 		r = commit(w, job->err);
 	else
@@ -247,7 +300,7 @@ static void run_batch(struct sqlite_writer *w, struct job *first)
 {
 	_cleanup_error_ struct error why = { 0 };
 	w->promise = first->promise;
-	if (sqlite_conn_control(w->conn, &BEGIN, &why) < 0) {
+	if (begin(w, &why) < 0) {
 		refuse_queue(w, first, &why);
 		return;
 	}
@@ -285,12 +338,6 @@ static void hand_over_locked(struct sqlite_writer *w)
 	}
 }
 
-static bool runs_out_of_room(const struct sqlite_writer *w)
-{
-	return w->checkpoint_at > 0 && w->wal_room < WAL_PAGES &&
-	       w->wal_pages + WAL_LOW > w->wal_room;
-}
-
 /* The first in the queue is the caller's own job; those behind it come along. */
 static void lead(struct sqlite_writer *w)
 {
@@ -298,78 +345,21 @@ static void lead(struct sqlite_writer *w)
 	pthread_mutex_lock(&w->lock);
 	w->checkpoint_due |=
 		!w->stopping && w->checkpoint_at > 0 && w->wal_pages >= w->checkpoint_at;
-	if (!w->growth_due && runs_out_of_room(w)) {
-		w->growth_due = true;
-		pthread_cond_broadcast(&w->changed);
-	}
 	hand_over_locked(w);
 	pthread_mutex_unlock(&w->lock);
 }
 
 /* The jobs it delays are those of a few milliseconds of writing. */
-static void checkpoint(struct sqlite_writer *w)
-{
-	struct sqlite_conn *conn = w->conn;
-	int rc;
-
-	w->readers.leave(w->readers.arg);
-	sqlite3_busy_timeout(conn->handle, READERS_WAIT_MS);
-	rc = sqlite3_wal_checkpoint_v2(conn->handle, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
-	sqlite3_busy_timeout(conn->handle, conn->busy_timeout_ms);
-	w->readers.stay(w->readers.arg);
-	if (rc == SQLITE_OK)
-		w->wal_pages = 0;
-	/* A long reader, or a disk that is full: tried again when there is as much more. */
-	w->checkpoint_at = w->wal_pages + WAL_PAGES;
-}
-
 static void checkpoint_locked(struct sqlite_writer *w)
 {
 	w->led = true;
 	pthread_mutex_unlock(&w->lock);
-	checkpoint(w);
+	checkpoint(w, READERS_WAIT_MS);
+	/* A long reader, or a disk that is full: tried again when there is as much more. */
+	w->checkpoint_at = w->wal_pages + WAL_PAGES;
 	pthread_mutex_lock(&w->lock);
 	w->checkpoint_due = false;
 	hand_over_locked(w);
-}
-
-/* True when nobody has written meanwhile and nobody wants to. */
-static bool stays_quiet_locked(struct sqlite_writer *w)
-{
-	uint64_t commits = atomic_load(&w->commits);
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += QUIET_NS;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	pthread_cond_clockwait(&w->changed, &w->lock, CLOCK_MONOTONIC, &until);
-	return !w->led && !w->checkpoint_due && !w->stopping && atomic_load(&w->commits) == commits;
-}
-
-static void grow_locked(struct sqlite_writer *w)
-{
-	int fd = -1;
-
-	w->led = true;
-	pthread_mutex_unlock(&w->lock);
-	w->wal_room = wal_grow(w->conn, MIN_OF(w->wal_pages + WAL_LOW, WAL_PAGES), WAL_GROWTH, &fd);
-	/* A disk without room is not asked again; another program that writes now may be done then.
-	 */
-	if (w->wal_room >= 0 && w->wal_room < w->wal_pages + WAL_LOW)
-		w->wal_room = WAL_PAGES;
-	pthread_mutex_lock(&w->lock);
-	w->growth_due = false;
-	hand_over_locked(w);
-	if (fd < 0)
-		return;
-	/* Here and not in the next commit, which has to wait for it otherwise. */
-	pthread_mutex_unlock(&w->lock);
-	fdatasync(fd);
-	close(fd);
-	pthread_mutex_lock(&w->lock);
 }
 
 static void *checkpointer_main(void *arg)
@@ -380,10 +370,8 @@ static void *checkpointer_main(void *arg)
 	while (!w->stopping) {
 		if (w->checkpoint_due && !w->led)
 			checkpoint_locked(w);
-		else if (w->checkpoint_due || !w->growth_due)
+		else
 			pthread_cond_wait(&w->changed, &w->lock);
-		else if (stays_quiet_locked(w))
-			grow_locked(w);
 	}
 	/* Whoever made way for it must not wait for ever. */
 	w->checkpoint_due = false;
@@ -408,6 +396,8 @@ void sqlite_writer_checkpoints(struct sqlite_writer *w, const struct sqlite_read
 	w->checkpoint_at = WAL_PAGES;
 	/* In place of SQLite's own, which is the same hook. */
 	sqlite3_wal_hook(w->conn->handle, note_pages, w);
+	/* A server before this one may have had a sync that failed, and ended with it. */
+	checkpoint(w, READERS_WAIT_MS);
 }
 
 int sqlite_writer_start(struct sqlite_writer **out, struct sqlite_conn *conn, struct error *err)

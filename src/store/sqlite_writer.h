@@ -11,8 +11,12 @@
  *
  * A thread of its own empties the WAL into the file, between two transactions: done in the middle
  * of a commit, as SQLite would, it makes somebody wait, and the WAL begins anew only in a moment
- * without readers, which a busy server does not have by itself. The same thread grows the WAL's
- * file ahead while nobody writes (sqlite_wal.h).
+ * without readers, which a busy server does not have by itself.
+ *
+ * Which commits wait for the disk is PRAGMA synchronous: NORMAL for a batch in which every job is
+ * DB_WHILE_UP, FULL for every other. A FULL commit syncs the whole WAL, so that what was committed
+ * before it is on the disk as well. After a commit that failed the WAL is emptied before the next
+ * durable one begins, and durable jobs are refused until that has succeeded.
  */
 #pragma once
 

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "base/buf.h"
 #include "base/error.h"
 
 struct ignore; /* a stack of rule sets, one per directory from the root down */
@@ -35,3 +36,20 @@ void ignore_leave(struct ignore *ignore);
 /* The last rule that matches wins; a directory that is left out is not entered, so nothing in it
  * can be taken back in, as in git. */
 bool ignore_matches(const struct ignore *ignore, const char *path, size_t len, bool is_dir);
+/*
+ * Which rule file hides the path, for people: its path in the tree, or ".git/info/exclude" for
+ * rules that count everywhere. Appends nothing when no rule does.
+ */
+void ignore_reason(const struct ignore *ignore, const char *path, size_t len, bool is_dir,
+		   struct buf *out);
+
+/* The name of a file whose text is rules, in whatever case: some file systems ignore it. */
+bool ignore_is_rule_file(const char *path, size_t len);
+/* No rule file is longer. */
+#define IGNORE_TEXT_MAX ((size_t)1 << 20)
+/*
+ * Whether the text `now` in the place of `old` could show a path that was hidden. False only when
+ * `now` is `old` with lines that hide put in, or lines that take something back left out. Either
+ * may be empty: there is no such file.
+ */
+bool ignore_shows_more(const char *old, size_t old_len, const char *now, size_t now_len);

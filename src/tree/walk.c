@@ -200,16 +200,38 @@ static bool reopen(struct walk *w, struct level *level)
 static bool is_left_out(const struct walk *w, const struct level *level, const char *name,
 			size_t len, bool is_dir)
 {
-	if (!w->options->ignore || level->left_out)
+	const struct tree_walk_options *o = w->options;
+
+	if (!o->ignore || level->left_out)
 		return level->left_out;
 	if (level->no_rules || streq(name, ".git"))
 		return false;
+	if (o->hides && o->hides(o->arg, w->path, len, is_dir))
+		return true;
 	return ignore_matches(w->options->ignore, w->path, len, is_dir);
 }
 
 static bool is_kept(const struct walk *w, size_t len)
 {
-	return w->options->keeps && w->options->keeps(w->options->keeps_arg, w->path, len);
+	return w->options->keeps && w->options->keeps(w->options->arg, w->path, len);
+}
+
+static void tell_hidden(const struct walk *w, const struct level *level, size_t len, bool is_dir)
+{
+	const struct tree_walk_options *o = w->options;
+	_cleanup_buf_ struct buf rules = { 0 };
+	const char *name = NULL;
+
+	if (!o->hidden)
+		return;
+	if (!level->left_out) {
+		name = o->hides ? o->hides(o->arg, w->path, len, is_dir) : NULL;
+		ignore_reason(o->ignore, w->path, len, is_dir, &rules);
+		/* Berth's own directory is no file of anybody's. */
+		if (!name && !rules.len)
+			return;
+	}
+	o->hidden(o->hidden_arg, w->path, len, is_dir, name, rules.len ? buf_str(&rules) : NULL);
 }
 
 static int report(struct walk *w, const struct level *level, const char *name,
@@ -276,8 +298,10 @@ static int look(struct walk *w, struct level *level, const char *name, size_t le
 
 	bool left_out = is_left_out(w, level, name, len, S_ISDIR(st.st_mode));
 
-	if (left_out && !is_kept(w, len))
+	if (left_out && !is_kept(w, len)) {
+		tell_hidden(w, level, len, S_ISDIR(st.st_mode));
 		return 0;
+	}
 	if (S_ISDIR(st.st_mode))
 		return visit_dir(w, level, name, len, &st, left_out, err);
 	if (S_ISLNK(st.st_mode))

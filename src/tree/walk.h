@@ -12,17 +12,28 @@
 #include "tree/entry.h"
 #include "tree/ignore.h"
 
+/*
+ * Told of every path that is left out, but not of what is in it: which name hides it (of `hides`,
+ * or NULL) and which rule file (see ignore_reason, or NULL). Both NULL: what it is in is left out.
+ */
+typedef void tree_hidden_fn(void *arg, const char *path, size_t len, bool is_dir, const char *name,
+			    const char *rules);
+
 struct tree_walk_options {
 	struct ignore *ignore; /* NULL: nothing is left out */
 	bool skip_git;         /* the entry `.git` at the root is left out */
 	uint64_t max_entries;  /* 0: 4,000,000; more is ERR_TOO_LARGE */
 	uint32_t max_depth;    /* 0: 1,000; deeper is ERR_TOO_LARGE */
+	/* What is left out whatever rules say, not NULL: by which name. NULL: nothing. */
+	const char *(*hides)(void *arg, const char *path, size_t len, bool is_dir);
 	/*
-	 * A path that is reported although rules leave it out (and its directories entered): what
-	 * was staged stays part of the tree. NULL: none.
+	 * A path that is reported although rules or `hides` leave it out (and its directories
+	 * entered): what was staged stays part of the tree. NULL: none.
 	 */
 	bool (*keeps)(void *arg, const char *path, size_t len);
-	void *keeps_arg;
+	void *arg; /* of both */
+	tree_hidden_fn *hidden;
+	void *hidden_arg;
 };
 
 /* 0 goes on, -1 ends the walk with err. `dir_fd` and `name` reach the entry itself (not for long:

@@ -114,6 +114,8 @@
 /* Between SIGTERM and SIGKILL, unless the request says otherwise. */
 #define WIRE_LEAVE_MS 5000
 #define WIRE_LEAVE_MAX_MS 3600000u
+#define WIRE_SOFT_MEMORY 1u
+#define WIRE_SOFT_PIDS 2u
 #define WIRE_ID_SIZE 16 /* binary exec id */
 
 /* Feature bits of WELCOME: what this relay can do. Bits a server does not know are ignored. */
@@ -126,8 +128,9 @@
 #define WIRE_FEATURE_TREES (1u << 6)       /* TREE_SCAN, TREE_HASH, TREE_PUT, TREE_GET */
 #define WIRE_FEATURE_PAUSE (1u << 7)       /* PLACE_PAUSE: execs can be frozen */
 
-/* Feature bit of KEEPER_WELCOME: it hands connections over. */
-#define WIRE_KEEPER_HANDS (1u << 0)
+/* Feature bits of KEEPER_WELCOME. */
+#define WIRE_KEEPER_HANDS (1u << 0)  /* it hands connections over */
+#define WIRE_KEEPER_BOUNDS (1u << 1) /* it goes by `within` of SANDBOX */
 
 enum wire_channel { WIRE_STDOUT, WIRE_STDERR, WIRE_PTY, WIRE_CHANNELS };
 enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
@@ -422,7 +425,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(13, STR, upper, ADDED, PATH_BOUND) /* where writes to an overlaid workspace are */ \
 					F(14, U32, handed, ADDED, 1) /* to PLACE_MAKE: the relay gets the connection */
 #define WIRE_FIELDS_place_list(F)
-#define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64)
+#define WIRE_FIELDS_place_destroy(F)	F(1, STR, place_id, REQ, 64) \
+					F(2, U32, processes_only, ADDED, 1) /* files and exits stay; DONE when it is begun */
 #define WIRE_FIELDS_keeper_status(F)
 #define WIRE_FIELDS_keeper_state(F)	F(1, U32, alive, OPT, ANY32) \
 					F(2, U32, dead, OPT, ANY32) \
@@ -446,8 +450,9 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(14, U32, pool, OPT, 1) /* nobody was told of it */ \
 					F(15, U32, overlaid, ADDED, 1) /* its workspace is a layer over the host's */
 /*
- * A sandbox, as the server wants it. The keeper checks all of it again: paths against the lists it
- * was started with, walls against what it could build.
+ * A sandbox, as the server wants it. The keeper checks all of it again: where paths really lead
+ * against `within`, walls against what it could build. A server that sends no `within` started its
+ * keeper with a list of directories; that counts then.
  */
 #define WIRE_FIELDS_sandbox(F)		F(1, STR, root, OPT, PATH_BOUND) /* an unpacked root; empty: the host's programs */ \
 					F(2, U32, tmpfs, OPT, 1) /* what is written goes to memory, not to disk */ \
@@ -466,7 +471,11 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(15, U32, overlay, OPT, 1) /* under a layer of the place's own */ \
 					F(16, STR, masks, OPT, PATH_BOUND) /* with overlay: file of wire/masks.h */ \
 					F(17, BYTES, seccomp_base, ADDED, 16384) /* seccomp in two parts: what stands from birth on, */ \
-					F(18, BYTES, seccomp_exec, ADDED, 16384) /* and what every exec adds to it */
+					F(18, BYTES, seccomp_exec, ADDED, 16384) /* and what every exec adds to it */ \
+					F(19, STRV, closed, ADDED, 8) /* directories of the host that it must not see */ \
+					F(20, U32, sockets, ADDED, 1) /* unix sockets in mounts and a bound workspace stay in reach */ \
+					F(21, STRV, within, ADDED, 33) /* the directory that the root, then that each source, must be below */ \
+					F(22, U32, soft_limits, ADDED, 3) /* WIRE_SOFT_*: nobody asked for these; without a way they fall away */
 #define WIRE_FIELDS_store_remove(F)	F(1, STR, store, REQ, 64)
 
 #define WIRE_FIELDS_relay_config(F)	F(1, STR, place_id, REQ, 64) \
@@ -592,7 +601,7 @@ enum wire_error_code { WIRE_ERRORS(X) WERR_COUNT };
 #undef X
 
 /* A decoded message. Strings and bytes point into the payload it was decoded from. */
-#define WIRE_VECTORS_MAX 2
+#define WIRE_VECTORS_MAX 3
 struct wire_message {
 	enum wire_type type;
 	uint32_t stream;

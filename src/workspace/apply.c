@@ -216,7 +216,18 @@ static int look(struct apply *a, const struct tree_entry *place, uint32_t number
 		act->reason = xstrdup(why_conflict(&host));
 		break;
 	case MERGE_TAKE:
-		act->reason = remark(act, &host);
+		act->reason = guard_change(a, place, &host.entry);
+		if (!act->reason) {
+			act->reason = remark(act, &host);
+			break;
+		}
+		if (place->type == TREE_NONE) {
+			act_conclude(a, act, FATE_HELD, NULL, act->reason);
+			return 0;
+		}
+		act->kind = ACT_PUT;
+		act->beside = true;
+		act->fate = FATE_HELD;
 		break;
 	}
 	find_owner(a, place->path, act->kind == ACT_SWAP ? &host : &(struct host_view){ 0 },
@@ -409,7 +420,8 @@ static int close_dirs(struct pass *p, struct error *err)
 	for (uint32_t number = 0; manifest_next(&cursor, &place); number++) {
 		if (place.type != TREE_DIR || (place.mode & 0700) == 0700 ||
 		    !journal_outcome(p->a->journal, number, &outcome) ||
-		    (outcome.fate != FATE_APPLIED && outcome.fate != FATE_CONFLICT))
+		    (outcome.fate != FATE_APPLIED && outcome.fate != FATE_CONFLICT &&
+		     outcome.fate != FATE_HELD))
 			continue;
 
 		_cleanup_close_ int fd = host_open_dir(
@@ -548,7 +560,8 @@ static int foretell(struct apply *a, struct error *err)
 		_cleanup_free_ char *beside =
 			act.beside ? apply_beside(place.path, a->tag, 0) : NULL;
 
-		act_conclude(a, &act, act.beside ? FATE_CONFLICT : act.fate, beside, act.reason);
+		act_conclude(a, &act, act.beside ? act_fate_beside(&act) : act.fate, beside,
+			     act.reason);
 	}
 	return 0;
 }
@@ -577,6 +590,7 @@ int results_apply(const struct results *results, struct workspace_state *state,
 	};
 	struct tell tell = { fn, arg, report };
 
+	a.careful = state->careful;
 	memset(report, 0, sizeof(*report));
 	memcpy(a.tag, state->run_id + strlen(state->run_id) - (APPLY_TAG_SIZE - 1),
 	       APPLY_TAG_SIZE - 1);

@@ -9,6 +9,8 @@
  *                                            beside it as NAME.berth-<last 8 of the run id>[.n]
  *     deleted in the place, changed here     the host's stays, and the report says so
  *     deleted here, changed in the place     the place's is put beside, as for a conflict
+ *     a rule file that would show more       held: put beside (or not deleted), for a person to
+ *                                            decide. With state->careful also what runs by itself
  *
  * How one file is replaced: the new content is written to the staging directory on the same file
  * system (apply_stage.h), synced, checked; then renameat2(RENAME_EXCHANGE) puts it in place, the
@@ -45,7 +47,8 @@
 	X(FATE_CONFLICT, "conflict")   /* both kept; `beside` names the place's */                 \
 	X(FATE_KEPT_HOST, "kept_host") /* a deletion that yields to a change */                    \
 	X(FATE_REFUSED, "refused")     /* with the reason; nothing was touched */                  \
-	X(FATE_PENDING, "pending")     /* not applied yet */
+	X(FATE_PENDING, "pending")     /* not applied yet */                                       \
+	X(FATE_HELD, "held")           /* a person is to decide; `beside` names the place's */
 
 /* Fates are in journals on disk: append only. */
 #define X(name, text) name,
@@ -62,6 +65,7 @@ struct change {
 	enum change_fate fate;
 	const char *beside;
 	const char *reason;
+	const char *runs; /* what runs it by itself; NULL: nothing */
 };
 typedef int change_fn(void *arg, const struct change *change, struct error *err);
 
@@ -77,7 +81,8 @@ struct apply_options {
 /* Files and links; directories that came, went or have another mode are counted apart. */
 struct apply_report {
 	uint64_t directories;
-	uint64_t added, modified, deleted, same, conflicts, kept_host, refused, bytes;
+	uint64_t added, modified, deleted, same, conflicts, kept_host, held, refused, bytes;
+	uint64_t runs; /* of these, that run by themselves */
 };
 /*
  * Applies the changes of a run that were fetched to state->path (or the worktree). `fn` hears of

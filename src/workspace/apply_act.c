@@ -74,7 +74,7 @@ static void conclude_put(struct apply *a, const struct act *act, const char *pat
 	/* What is in a directory goes where the directory went. */
 	if (elsewhere && act->place.type == TREE_DIR)
 		journal_add_redirect(a->journal, act->place.path, path);
-	act_conclude(a, act, elsewhere ? FATE_CONFLICT : act->fate, elsewhere ? path : NULL,
+	act_conclude(a, act, elsewhere ? act_fate_beside(act) : act->fate, elsewhere ? path : NULL,
 		     act->reason);
 }
 
@@ -86,7 +86,7 @@ static int put_beside(struct apply *a, struct act *act, const struct way *way, s
 
 	staged_name(act->number, name);
 	act->kind = ACT_PUT;
-	act->fate = FATE_CONFLICT;
+	act->fate = act_fate_beside(act);
 	/* In a directory that is beside, its own name comes first. */
 	for (unsigned n = way->redirected ? 0 : 1; n < MAX_BESIDE; n++) {
 		_cleanup_free_ char *path =

@@ -16,6 +16,7 @@ struct apply {
 	struct journal *journal;
 	struct staging staging;
 	char tag[APPLY_TAG_SIZE]; /* in the names of what is kept beside */
+	bool careful;             /* what runs by itself is kept beside */
 };
 
 /* One step, where a test may kill, and where it may be somebody else at work. */
@@ -70,6 +71,11 @@ struct act {
 	char *reason;
 };
 void act_clear(struct act *act);
+/* What it is when it ends beside its name. */
+static inline enum change_fate act_fate_beside(const struct act *act)
+{
+	return act->fate == FATE_HELD ? FATE_HELD : FATE_CONFLICT;
+}
 /* The intent is in the journal. Ends with an outcome there. */
 int act_perform(struct apply *a, struct act *act, struct error *err);
 /*
@@ -80,6 +86,15 @@ int act_resume(struct apply *a, struct act *act, const struct journal_intent *in
 	       struct error *err);
 void act_conclude(struct apply *a, const struct act *act, enum change_fate fate, const char *beside,
 		  const char *reason);
+
+/* --- what is not merged by itself: guard.c --- */
+
+/* What runs the entry that was changed; as names_run, and knows repositories by their parts. */
+const char *change_runs(const struct manifest *base, const struct manifest *changes,
+			const struct tree_entry *entry);
+/* Why the change, which the host's state allows, is not made; NULL: it is. Allocated. */
+char *guard_change(const struct apply *a, const struct tree_entry *place,
+		   const struct tree_entry *host);
 
 /* --- what became of each change: changes.c --- */
 

@@ -66,12 +66,14 @@ void apply_count(struct apply_report *r, const struct change *change)
 	r->same += change->fate == FATE_SAME;
 	r->conflicts += change->fate == FATE_CONFLICT;
 	r->kept_host += change->fate == FATE_KEPT_HOST;
+	r->held += change->fate == FATE_HELD;
+	r->runs += change->runs != NULL && change->fate != FATE_SAME;
 	r->refused += change->fate == FATE_REFUSED;
 	r->added += applied && change->kind == CHANGE_ADDED;
 	r->deleted += applied && change->kind == CHANGE_DELETED;
 	r->modified += applied && change->kind != CHANGE_ADDED && change->kind != CHANGE_DELETED;
-	if ((applied || change->fate == FATE_CONFLICT) && change->entry.type == TREE_FILE &&
-	    change->kind != CHANGE_MODE)
+	if ((applied || change->fate == FATE_CONFLICT || change->fate == FATE_HELD) &&
+	    change->entry.type == TREE_FILE && change->kind != CHANGE_MODE)
 		r->bytes += change->entry.size;
 }
 
@@ -88,6 +90,7 @@ int changes_walk(const struct manifest *base, const struct manifest *changes,
 		change_base(base, &entry, &before);
 		change.kind = change_kind_of(&before, &entry);
 		change.was = before.type;
+		change.runs = change_runs(base, changes, &entry);
 		if (journal_outcome(journal, number, &outcome)) {
 			change.fate = (enum change_fate)outcome.fate;
 			change.beside = outcome.beside;

@@ -112,7 +112,8 @@ static int fetch_layer(struct fetch *f, struct manifest_writer *changes, struct 
 {
 	const struct overlay_limits limits = { .max_entries = f->max_entries,
 					       .max_bytes = f->max_bytes,
-					       .cancel_fd = f->act->cancel_fd };
+					       .cancel_fd = f->act->cancel_fd,
+					       .show = f->state->show };
 	_cleanup_close_ int upper = -1, host = -1;
 
 	if (dir_remove_tree(f->run_fd, RESULTS_GIT, err) < 0 ||
@@ -260,12 +261,16 @@ static int import_git(struct home *h, struct error *err)
 
 static int settle_git(struct home *h, struct error *err)
 {
+	enum git_care care = h->state->worktree  ? GIT_CARE_NONE
+			     : h->state->careful ? GIT_CARE_ALL
+						 : GIT_CARE_RULES;
+
 	if (h->git_fd < 0 || !h->git)
 		return 0;
 	if (FAULT_HERE("workspace.apply.settle", err) < 0)
 		return -1;
 	return git_settle(h->tree_fd, tree_path(h->state), h->state->run_id, h->state->git,
-			  h->git_fd, h->options->cancel_fd, h->git, err);
+			  h->git_fd, care, h->options->cancel_fd, h->git, err);
 }
 
 static int apply_all(struct home *h, struct error *err)
@@ -324,6 +329,8 @@ int workspace_apply(struct workspace_engine *engine, struct workspace_state *sta
 		return -1;
 	if (has_changes(engine, state) && apply_all(&h, err) < 0)
 		return -1;
+	if (!state->applied_at)
+		state->applied_at = clock_now(engine->clock);
 	if (FAULT_HERE("workspace.apply.applied", err) < 0 ||
 	    move_to(engine, state, PHASE_APPLIED, err) < 0)
 		return -1;

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "workspace/collect_parts.h"
 #include "workspace/git.h"
+#include "workspace/hidden.h"
 
 #define TICK_EVERY 4096
 
@@ -24,6 +25,7 @@ struct look {
 	struct subtree gone;   /* was a directory and is none now */
 	struct subtree hidden; /* cannot be seen, or is not looked at */
 	struct subtree inside; /* a repository's .git that was told of */
+	struct subtree named;  /* stays in the place for its name */
 	bool git;
 	uint64_t seen;
 };
@@ -122,6 +124,20 @@ static bool is_refused(struct look *l, const struct tree_entry *e)
 	return true;
 }
 
+/* Made in the place under a name that is hidden from it: as what rules hide, but told. */
+static bool stays(struct look *l, const struct tree_entry *before, const struct tree_entry *e)
+{
+	if (before->type != TREE_NONE)
+		return false;
+	if (subtree_has(&l->named, e))
+		return true;
+	if (!hidden_stays(l->f->state->show, e->path, e->path_len, e->type == TREE_DIR))
+		return false;
+	subtree_set(&l->named, e->path, e->path_len);
+	fetch_refuse(l->f, e->path, HIDDEN_STAYS);
+	return true;
+}
+
 static int look_at(void *arg, const struct tree_entry *e, struct error *err)
 {
 	size_t inside = git_inside(e->path, e->path_len);
@@ -139,7 +155,7 @@ static int look_at(void *arg, const struct tree_entry *e, struct error *err)
 	}
 	if (inside && !is_unchanged(&before, e))
 		tell_inside(l, e, inside);
-	if (inside || is_refused(l, e))
+	if (inside || stays(l, &before, e) || is_refused(l, e))
 		return 0;
 	if (before.type == TREE_DIR && e->type != TREE_DIR)
 		subtree_set(&l->gone, e->path, e->path_len);

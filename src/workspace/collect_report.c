@@ -7,6 +7,8 @@
 #include "workspace/apply_parts.h"
 
 #define FORETOLD_MAX 1000
+/* Of those that are listed apart. */
+#define APART_MAX 100
 
 struct telling {
 	json_t *changes;
@@ -15,6 +17,7 @@ struct telling {
 	size_t crowded; /* so many at the end of a full list have a reason */
 	struct apply_report counts;
 	uint64_t pending;
+	json_t *runs, *held; /* at most APART_MAX each */
 };
 
 /* Bytes that are no UTF-8 can be shown, but not named by a client: then they are there in base64
@@ -63,6 +66,23 @@ static const char *type_name(enum tree_type type)
 	return NULL;
 }
 
+/* Whoever reads no list of a thousand files reads these. */
+static void tell_apart(json_t *list, const struct change *change)
+{
+	json_t *item;
+
+	if (json_array_size(list) >= APART_MAX)
+		return;
+	item = json_object();
+	put_path(item, "path", change->entry.path);
+	json_put_str(item, "fate", change_fate_name(change->fate));
+	put_path(item, "beside", change->beside);
+	json_put_str(item, "reason", change->reason);
+	if (change->runs)
+		json_put_str(item, "runBy", change->runs);
+	json_array_append_new(list, item);
+}
+
 static int tell(void *arg, const struct change *change, struct error *err)
 {
 	struct telling *t = arg;
@@ -70,6 +90,10 @@ static int tell(void *arg, const struct change *change, struct error *err)
 
 	(void)err;
 	apply_count(&t->counts, change);
+	if (change->runs && change->fate != FATE_SAME)
+		tell_apart(t->runs, change);
+	if (change->fate == FATE_HELD)
+		tell_apart(t->held, change);
 	if (change->fate == FATE_PENDING && change_is_of_directory(change))
 		t->counts.directories++;
 	else
@@ -85,6 +109,8 @@ static int tell(void *arg, const struct change *change, struct error *err)
 		json_put_int(item, "size", (int64_t)change->entry.size);
 	put_path(item, "beside", change->beside);
 	json_put_str(item, "reason", change->reason);
+	if (change->runs)
+		json_put_str(item, "runBy", change->runs);
 	json_array_append_new(t->changes, item);
 	return 0;
 }
@@ -126,6 +152,8 @@ void report_counts(const struct apply_report *report, const struct workspace_sta
 	json_put_int(counts, "same", (int64_t)report->same);
 	json_put_int(counts, "conflicts", (int64_t)report->conflicts);
 	json_put_int(counts, "keptHost", (int64_t)report->kept_host);
+	json_put_int(counts, "held", (int64_t)report->held);
+	json_put_int(counts, "runsByItself", (int64_t)report->runs);
 	json_put_int(counts, "refused",
 		     (int64_t)report->refused + json_int(fetched_of(state), "refusedCount", 0));
 	json_put_int(counts, "bytes", (int64_t)report->bytes);
@@ -154,6 +182,8 @@ static json_t *report_new(const struct workspace_state *state, struct telling *t
 	json_put_int(counts, "pending", (int64_t)t->pending);
 	json_put_new(report, "counts", counts);
 	json_put_ref(report, "git", json_object_get(state->report, "git"));
+	json_put_ref(report, "held", t->held);
+	json_put_ref(report, "runsByItself", t->runs);
 	json_put_ref(report, "changes", t->changes);
 	json_put_bool(report, "truncated", t->truncated);
 	return report;
@@ -171,8 +201,8 @@ json_t *workspace_report(struct workspace_engine *engine, const char *run_id, si
 			 struct error *err)
 {
 	_cleanup_(workspace_state_clear) struct workspace_state state = { 0 };
-	_cleanup_json_ json_t *changes = json_array();
-	struct telling t = { .changes = changes, .limit = limit };
+	_cleanup_json_ json_t *changes = json_array(), *runs = json_array(), *held = json_array();
+	struct telling t = { .changes = changes, .limit = limit, .runs = runs, .held = held };
 
 	if (workspace_state_load(&engine->results, run_id, &state, err) < 0)
 		return NULL;
@@ -185,8 +215,10 @@ json_t *workspace_report(struct workspace_engine *engine, const char *run_id, si
 json_t *report_foretold(struct workspace_engine *engine, struct workspace_state *state,
 			const struct apply_options *options, struct error *err)
 {
-	_cleanup_json_ json_t *changes = json_array();
-	struct telling t = { .changes = changes, .limit = FORETOLD_MAX };
+	_cleanup_json_ json_t *changes = json_array(), *runs = json_array(), *held = json_array();
+	struct telling t = {
+		.changes = changes, .limit = FORETOLD_MAX, .runs = runs, .held = held
+	};
 	struct apply_report unused;
 
 	if (has_changes(&engine->results, state->run_id) &&

@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "workspace/drift.h"
 #include "workspace/hasher.h"
+#include "workspace/owner.h"
 #include "workspace/stage_parts.h"
 
 #define PLAN_NAME ".plan"
@@ -32,6 +33,7 @@ struct copy {
 	struct stage *s;
 	struct manifest *plan, *before, *drift;
 	uint64_t begin; /* the host's file clock before the scan */
+	struct owner owner;
 
 	struct place_cursor there;
 	struct tree_entry at; /* of the place, if has_at */
@@ -210,7 +212,12 @@ static int settle(struct copy *c, const struct tree_entry *planned, const struct
 static int open_planned(void *arg, const struct tree_entry *entry)
 {
 	const struct copy *c = arg;
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
 
+	if (owner_take(&c->owner, &as, NULL) < 0) {
+		errno = EACCES;
+		return -1;
+	}
 	return path_open_unlinked(c->s->root_fd, entry->path,
 				  O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
 }
@@ -499,7 +506,7 @@ int stage_copy(struct stage *s, struct error *err)
 	struct copy c = { .s = s };
 	_cleanup_close_ int memory_fd = -1;
 
-	if (open_memory(s, &memory_fd, err) < 0)
+	if (owner_of(s->root_fd, &c.owner, err) < 0 || open_memory(s, &memory_fd, err) < 0)
 		return -1;
 
 	int rc = copy_tree(&c, memory_fd, err);

@@ -25,7 +25,8 @@
  *                  notes, refs/berth-refs/<run>/... A new tag is not made a tag of the host: it
  *                  could take the meaning of a branch's name.
  *     git_settle   after the files: the branch that was checked out moves, only by fast-forward and
- *                  only if HEAD and branch of the host are still what was staged; then the index
+ *                  only if HEAD and branch of the host are still what was staged, and nothing
+ *                  is in the commits that a person must see first (git_guard.h); then the index
  *                  follows if it is still what was staged, and with it what a merge, pick or
  *                  revert has under way (never a rebase: its list may hold commands). Otherwise
  *                  the refs are there and the report says so. In a worktree of the run's own the
@@ -92,12 +93,19 @@ bool git_path_comes_back(const char *path, size_t len);
  */
 int git_import(int root_fd, const char *path, const char *run_id, const json_t *about,
 	       int fetched_fd, int cancel_fd, json_t **report, struct error *err);
+/* What branch and index do not move over, see git_guard.h. */
+enum git_care {
+	GIT_CARE_NONE,  /* in a worktree of the run's own, which no other run sees */
+	GIT_CARE_RULES, /* what later runs would see more by */
+	GIT_CARE_ALL,   /* and what runs by itself */
+};
 /*
  * Branch and index, after the files. Changes in `report` (of git_import): moved, index
  * ("unchanged", "updated", "left"), reason. Idempotent; 0 also when something was left.
  */
 int git_settle(int root_fd, const char *path, const char *run_id, const json_t *about,
-	       int fetched_fd, int cancel_fd, json_t *report, struct error *err);
+	       int fetched_fd, enum git_care care, int cancel_fd, json_t *report,
+	       struct error *err);
 /* The kept refs of the run and what is left of its quarantine go; without a repository: nothing. */
 int git_forget(const char *path, const char *run_id, struct error *err);
 
@@ -122,11 +130,11 @@ size_t git_inside(const char *path, size_t len);
  * Mode worktree: a worktree of the repository at `path` on a new branch berth/<run>, in the
  * directory `where` (which is made, as is what it is in; reachable for the repository's owner),
  * with the index and the files of the checkout as they are: staged and unstaged changes and
- * untracked files that are not ignored. Nothing is stashed, nothing in the checkout changes.
- * Idempotent.
+ * untracked files that are neither ignored nor hidden by their names (hidden.h; `show` is what is
+ * copied all the same). Nothing is stashed, nothing in the checkout changes. Idempotent.
  */
-int git_worktree_add(const char *path, const char *run_id, const char *where, int cancel_fd,
-		     struct error *err);
+int git_worktree_add(const char *path, const char *run_id, const char *where, const json_t *show,
+		     int cancel_fd, struct error *err);
 /*
  * ERR_CONFLICT when something in it is not committed, unless `force`. The branch stays if it has
  * commits that no other ref has. Absence is success.

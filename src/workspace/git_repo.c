@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include "base/fd.h"
@@ -17,29 +16,11 @@
 
 int owner_enter(const struct git_repo *repo, struct owner_rights *as, struct error *err)
 {
-	if (!repo->as_owner)
-		return 0;
-	as->taken = true;
-	setfsgid(repo->gid);
-	setfsuid(repo->uid);
-	/* They report no failure; asking with an id that cannot be set tells which one counts. */
-	if ((uid_t)setfsuid((uid_t)-1) != repo->uid || (gid_t)setfsgid((gid_t)-1) != repo->gid) {
-		owner_leave(as);
-		return error_set(err, ERR_IO, "cannot take the rights of user %u", repo->uid);
-	}
-	return 0;
-}
+	const struct owner owner = { .uid = repo->uid,
+				     .gid = repo->gid,
+				     .differs = repo->as_owner };
 
-void owner_leave(struct owner_rights *as)
-{
-	int saved = errno;
-
-	if (as->taken) {
-		setfsuid(geteuid());
-		setfsgid(getegid());
-	}
-	as->taken = false;
-	errno = saved;
+	return owner_take(&owner, as, err);
 }
 
 void git_repo_clear(struct git_repo *repo)
@@ -122,20 +103,17 @@ int git_names_in(const struct git_repo *repo, const char *path, char ***names, i
 
 int git_open_source(int root_fd, const char *source, uint64_t size, int *fd, struct error *err)
 {
-	struct git_repo repo = { 0 };
 	_cleanup_(owner_leave) struct owner_rights as = { 0 };
 	struct open_how how = {
 		.flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
 		.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
 	};
+	struct owner owner;
 	struct stat st;
 
-	if (fstat(root_fd, &st) < 0)
-		return error_errno(err, errno, "stat of the workspace");
-	repo.uid = st.st_uid;
-	repo.gid = st.st_gid;
-	repo.as_owner = geteuid() == 0 && st.st_uid != 0;
-	if (owner_enter(&repo, &as, err) < 0)
+	if (owner_of(root_fd, &owner, err) < 0)
+		return -1;
+	if (owner_take(&owner, &as, err) < 0)
 		return -1;
 
 	_cleanup_close_ int file = (int)syscall(SYS_openat2, AT_FDCWD, source, &how, sizeof(how));

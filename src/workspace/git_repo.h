@@ -1,8 +1,7 @@
 /*
  * Where a repository is and whose it is. Files in it are read and made with the rights of the
- * workspace's owner: a server that runs as root takes that user's file system ids for the moment
- * (they are the thread's own, see setfsuid(2)), so a `.git` file, a link or an alternate can lead
- * it nowhere its owner could not go, and what it makes belongs to the owner.
+ * workspace's owner (owner.h), so a `.git` file, a link or an alternate can lead the server nowhere
+ * its owner could not go, and what it makes belongs to the owner.
  */
 #pragma once
 
@@ -10,6 +9,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "workspace/git.h"
+#include "workspace/owner.h"
 
 #define GIT_OID_MAX 65 /* hex digits of SHA-256 and a NUL */
 
@@ -31,15 +31,8 @@ int git_repo_find(int root_fd, const char *path, int cancel_fd, struct git_repo 
 void git_repo_clear(struct git_repo *repo);
 #define _cleanup_repo_ _cleanup_(git_repo_clear)
 
-/*
- * `_cleanup_(owner_leave) struct owner_rights as = { 0 }; if (owner_enter(&repo, &as, err) < 0)`:
- * until the end of the scope this thread opens files as the owner does.
- */
-struct owner_rights {
-	bool taken;
-};
+/* owner_take with the rights of the repository's owner. */
 int owner_enter(const struct git_repo *repo, struct owner_rights *as, struct error *err);
-void owner_leave(struct owner_rights *as);
 
 /*
  * A regular file of the repository, whole, through no link in its last part. Absent (or empty with

@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "workspace/git_cli.h"
+#include "workspace/git_guard.h"
 #include "workspace/git_place.h"
 
 #define MESSAGE_MAX 65536
@@ -24,6 +25,7 @@ struct settling {
 	int fetched_fd;
 	struct git_place place;
 	struct git_head host;
+	enum git_care care;
 };
 
 static void settling_clear(struct settling *s)
@@ -142,6 +144,7 @@ static int settle_branch(struct settling *s, struct error *err)
 {
 	const char *staged = json_str(s->about, "head");
 	bool is_new = s->place.head[0] && !str_equal(s->place.head, staged);
+	_cleanup_free_ char *guarded = NULL, *text = NULL;
 	const char *why;
 
 	if (head_is_settled(s)) {
@@ -152,9 +155,18 @@ static int settle_branch(struct settling *s, struct error *err)
 		return 0; /* only the host moved */
 	if (why_not_move(s, &why, err) < 0)
 		return -1;
-	if (!why)
+	if (why) {
+		say(s, why);
+		return 0;
+	}
+	if (git_guard_commits(&s->q, s->care, staged, s->place.head, &guarded, err) < 0)
+		return -1;
+	if (!guarded)
 		return move_branch(s, err);
-	say(s, why);
+	text = xasprintf("the branch stays where it is: %s. Read the commits, then `git reset "
+			 "refs/berth/%s` takes them",
+			 guarded, s->run_id);
+	say(s, text);
 	return 0;
 }
 
@@ -179,6 +191,7 @@ static int make_index(struct settling *s, const char *file, bool *same, struct e
 {
 	_cleanup_(index_entries_clear) struct index_entries old = { 0 };
 	_cleanup_buf_ struct buf text = { 0 };
+	_cleanup_free_ char *guarded = NULL;
 	char hash[65];
 	bool there;
 
@@ -187,6 +200,10 @@ static int make_index(struct settling *s, const char *file, bool *same, struct e
 	*same = index_entries_equal(&old, &s->place.index);
 	if (*same)
 		return 0;
+	if (git_guard_index(&s->q, s->care, &old, &s->place.index, &guarded, err) < 0)
+		return -1;
+	if (guarded)
+		return error_set(err, ERR_UNPROCESSABLE, "the index stays as it is: %s", guarded);
 	if (index_entries_write(&s->q, file, &s->place.index, &old, err) < 0 ||
 	    git_read_file(s->q.repo, s->q.private, "new-index", GIT_INDEX_MAX, &text, &there, err) <
 		    0)
@@ -356,12 +373,14 @@ static int settle_all(struct settling *s, struct error *err)
 }
 
 int git_settle(int root_fd, const char *path, const char *run_id, const json_t *about,
-	       int fetched_fd, int cancel_fd, json_t *report, struct error *err)
+	       int fetched_fd, enum git_care care, int cancel_fd, json_t *report, struct error *err)
 {
 	_cleanup_repo_ struct git_repo repo = { 0 };
-	_cleanup_(settling_clear) struct settling s = {
-		.run_id = run_id, .about = about, .report = report, .fetched_fd = fetched_fd
-	};
+	_cleanup_(settling_clear) struct settling s = { .run_id = run_id,
+							.about = about,
+							.report = report,
+							.fetched_fd = fetched_fd,
+							.care = care };
 	_cleanup_free_ char *why = NULL, *index_why = NULL;
 	bool sha256 = git_about_is_sha256(about);
 

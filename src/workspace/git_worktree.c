@@ -18,6 +18,8 @@
 #include "base/text.h"
 #include "workspace/git_cli.h"
 #include "workspace/git_index.h"
+#include "workspace/hidden.h"
+#include "workspace/names.h"
 
 #define MARK "worktree"
 #define READY "worktree-ready"
@@ -30,6 +32,7 @@ struct worktree {
 	char *where;  /* canonical but for its last part */
 	char *branch; /* "berth/<run>" */
 	char *run_dir;
+	const json_t *show;
 	char *admin; /* <common>/worktrees/<name> that belongs to `where`, or NULL */
 };
 
@@ -385,9 +388,12 @@ static int copy_paths(const struct worktree *w, const struct git_repo *made, str
 {
 	_cleanup_(owner_leave) struct owner_rights as = { 0 };
 	_cleanup_buf_ struct buf list = { 0 };
+	_cleanup_(hidden_free) struct hidden hidden = { 0 };
 	const char *last = "";
 
-	if (list_paths(&w->host, "--cached", &list, err) < 0 || owner_enter(&w->host, &as, err) < 0)
+	if (list_paths(&w->host, "--cached", &list, err) < 0 ||
+	    hidden_load(&hidden, w->host_fd, w->host.path, w->show, w->host.cancel_fd, err) < 0 ||
+	    owner_enter(&w->host, &as, err) < 0)
 		return -1;
 	for (size_t at = 0; at < list.len; at += strlen(list.data + at) + 1) {
 		const char *path = list.data + at;
@@ -396,6 +402,9 @@ static int copy_paths(const struct worktree *w, const struct git_repo *made, str
 		if (streq(path, last) || str_ends(path, "/") || str_starts(path, ".berth/"))
 			continue;
 		last = path;
+		if (names_hide_within(path, strlen(path), false) &&
+		    !hidden_keeps(&hidden, path, strlen(path)))
+			continue;
 		if (latch_is_set(w->host.cancel_fd))
 			return error_set(err, ERR_CANCELLED, "cancelled while files were copied");
 		if (copy_path(w, made->root_fd, path, err) < 0)
@@ -465,8 +474,8 @@ static int fill_worktree(struct worktree *w, struct error *err)
 	return git_quarantine_write(&q, w->run_dir, READY, "", 0, err);
 }
 
-int git_worktree_add(const char *path, const char *run_id, const char *where, int cancel_fd,
-		     struct error *err)
+int git_worktree_add(const char *path, const char *run_id, const char *where, const json_t *show,
+		     int cancel_fd, struct error *err)
 {
 	_cleanup_(worktree_clear) struct worktree w = { .host_fd = -1 };
 	bool ready;
@@ -474,6 +483,7 @@ int git_worktree_add(const char *path, const char *run_id, const char *where, in
 	if (open_worktree(path, run_id, where, true, cancel_fd, &w, err) < 0 ||
 	    was_ready(&w, &ready, err) < 0)
 		return -1;
+	w.show = show;
 	if (ready && is_whole(&w))
 		return 0;
 	if (clear_the_way(&w, ready, err) < 0 || write_mark(&w, err) < 0)

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/sha256.h"
+#include "workspace/owner.h"
 
 #define MAX_THREADS 8
 #define READ_SIZE ((size_t)65536)
@@ -30,6 +31,7 @@ struct slot {
 struct hasher {
 	int root_fd, cancel_fd;
 	int want_threads, threads;
+	struct owner owner; /* with whose rights files are opened */
 	hasher_emit_fn *emit;
 	void *arg;
 	pthread_t thread[MAX_THREADS];
@@ -104,7 +106,10 @@ static enum hasher_fate hash_path(struct hasher *h, struct tree_entry *entry, st
 static void *work(void *arg)
 {
 	struct hasher *h = arg;
+	_cleanup_(owner_leave) struct owner_rights as = { 0 };
+	struct error refused = { 0 };
 
+	owner_take(&h->owner, &as, &refused);
 	pthread_mutex_lock(&h->mutex);
 	for (;;) {
 		while (!h->ending && h->next == h->tail)
@@ -117,12 +122,16 @@ static void *work(void *arg)
 		if (!slot->wanted)
 			continue;
 		pthread_mutex_unlock(&h->mutex);
-		slot->fate = hash_path(h, &slot->entry, &slot->error);
+		if (refused.code == ERR_NONE)
+			slot->fate = hash_path(h, &slot->entry, &slot->error);
+		else
+			error_set(&slot->error, refused.code, "%s", refused.message);
 		pthread_mutex_lock(&h->mutex);
 		slot->done = true;
 		pthread_cond_signal(&h->done);
 	}
 	pthread_mutex_unlock(&h->mutex);
+	error_clear(&refused);
 	return NULL;
 }
 
@@ -195,6 +204,8 @@ int hasher_push(struct hasher *h, const struct tree_entry *entry, bool hash, boo
 {
 	if (!hash && h->head == h->tail) /* nothing waits: the common case of an unchanged tree */
 		return h->emit(h->arg, entry, HASHER_PASSED, mark, err);
+	if (hash && h->threads == 0 && owner_of(h->root_fd, &h->owner, err) < 0)
+		return -1;
 	if (hash && start_threads(h, err) < 0)
 		return -1;
 	if (h->tail - h->head == HASHER_WINDOW && emit_head(h, err) < 0)

@@ -72,9 +72,10 @@ struct scan_options {
 	bool temporary;        /* the manifest need not outlive a crash */
 	uint64_t max_entries, max_bytes; /* 0: none; beyond is ERR_TOO_LARGE, found while walking */
 	int threads;                     /* 0: as many as processors, at most 8 */
-	/* As in tree/walk.h: taken although rules leave it out. NULL: none. */
-	bool (*keeps)(void *arg, const char *path, size_t len);
-	void *keeps_arg;
+	struct hidden *hidden; /* names hide too, and what is taken all the same; NULL: neither */
+	/* Each path that is hidden, but not what is in it: as in tree/walk.h. NULL: not asked. */
+	tree_hidden_fn *on_hidden;
+	void *on_hidden_arg;
 	void (*progress)(void *arg, const struct scan_progress *now);
 	void *progress_arg;
 	int cancel_fd; /* readable: ERR_CANCELLED; -1: none */
@@ -86,6 +87,7 @@ struct scan_report {
 	json_t *skipped; /* array of {path, reason}: specials, unreadable, changing while read; at
 			    most 1,000, and skipped_count */
 	uint64_t skipped_count;
+	uint64_t hidden_by_name; /* that no rule hides */
 };
 /*
  * Writes the manifest DIR/name of root_fd's tree, which is the cache's next. Not in it: special and

@@ -191,6 +191,8 @@ int workspace_prepare(struct workspace_engine *engine, const struct workspace_wi
 	state->mode = mode;
 	state->phase = PHASE_PREPARED;
 	state->collect = wish->collect;
+	state->careful = wish->careful;
+	state->show = json_incref(wish->show);
 	state->allow_large = wish->allow_large;
 	if (mode == MODE_WORKTREE)
 		state->worktree = worktree_path(wish->path, wish->run_id);

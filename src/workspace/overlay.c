@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "wire/masks.h"
 #include "workspace/git.h"
+#include "workspace/hidden.h"
 #include "workspace/overlay_parts.h"
 
 #define DEFAULT_ENTRIES 1000000u
@@ -47,6 +48,7 @@ struct fetch {
 	struct tree_entry base; /* the next of the base */
 	bool has_base;
 	struct ignore *ignore;
+	const json_t *show;
 	struct buf masks_text;
 	const char **masks; /* in the order of trees */
 	size_t mask_count;
@@ -492,6 +494,12 @@ static bool was_worked_in(const struct fetch *f, const char *name)
 	return worked;
 }
 
+/* Named as what is hidden from the place. */
+static bool stays(const struct fetch *f, size_t len, bool is_dir)
+{
+	return hidden_stays(f->show, f->path, len, is_dir);
+}
+
 static int visit_work(struct fetch *f, const struct level *in, const char *name, size_t len,
 		      const struct stat *st, struct error *err)
 {
@@ -499,8 +507,11 @@ static int visit_work(struct fetch *f, const struct level *in, const char *name,
 
 	if (pass(f, len, in->opaque, err) < 0)
 		return -1;
-	if (is_masked(f, f->path, len))
+	if (is_masked(f, f->path, len)) {
+		if (!is_whiteout(f, name, st) && stays(f, len, S_ISDIR(st->st_mode)))
+			layer_refuse(&f->layer, f->path, HIDDEN_STAYS);
 		return pass_within(f, len, false, err);
+	}
 	if (git_inside(f->path, len) == len) {
 		if (was_worked_in(f, name))
 			layer_refuse(&f->layer, f->path, GIT_INSIDE_REASON);
@@ -509,6 +520,11 @@ static int visit_work(struct fetch *f, const struct level *in, const char *name,
 	if (is_whiteout(f, name, st))
 		return pass_within(f, len, true, err);
 	left_out = in->left_out || ignore_matches(f->ignore, f->path, len, S_ISDIR(st->st_mode));
+	if (!left_out && stays(f, len, S_ISDIR(st->st_mode))) {
+		left_out = true;
+		if (!base_has_within(f, len))
+			layer_refuse(&f->layer, f->path, HIDDEN_STAYS);
+	}
 	if (!S_ISDIR(st->st_mode))
 		return visit_other(f, name, len, st, left_out, err);
 	return left_out && !base_has_within(f, len)
@@ -600,6 +616,7 @@ int overlay_fetch(int upper_fd, const struct manifest *base, int host_fd, int ru
 	f->cursor = (struct manifest_cursor){ .m = base };
 	f->changes = changes;
 	f->dir_fd = -1;
+	f->show = limits ? limits->show : NULL;
 	f->ignore = ignore_new();
 	r = begin(f, err) < 0 ? -1 : walk(f, err);
 	while (f->depth > 0)

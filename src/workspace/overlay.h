@@ -56,6 +56,7 @@ struct overlay_limits {
 	uint64_t max_entries; /* 0: 1,000,000; beyond is ERR_TOO_LARGE */
 	uint64_t max_bytes;   /* of all files that come; 0: 16 GiB; a file beyond is refused */
 	int cancel_fd;        /* -1: none */
+	const json_t *show;   /* what comes although names hide it; NULL: nothing */
 };
 int overlay_fetch(int upper_fd, const struct manifest *base, int host_fd, int run_fd,
 		  const struct overlay_limits *limits, struct manifest_writer *changes,

@@ -124,7 +124,7 @@ int overlay_suits(const char *path, struct error *err)
 struct hiding {
 	struct buf list;
 	unsigned count;
-	struct tracked tracked;
+	struct hidden hidden;
 };
 
 static void hide(struct hiding *h, enum mask_kind kind, const char *path, const char *content)
@@ -133,12 +133,12 @@ static void hide(struct hiding *h, enum mask_kind kind, const char *path, const 
 	mask_add(&h->list, kind, path, content);
 }
 
-/* Asked about every path that rules leave out; what the repository has all the same is seen. */
-static bool hide_unless_tracked(void *arg, const char *path, size_t len)
+/* Asked about every path that rules or names hide; what is seen all the same is not masked. */
+static bool hide_unless_kept(void *arg, const char *path, size_t len)
 {
 	struct hiding *h = arg;
 
-	if (tracked_keeps(&h->tracked, path, len))
+	if (hidden_keeps(&h->hidden, path, len))
 		return true;
 	if (h->count < MASKS_COUNT_MAX)
 		hide(h, MASK_HIDDEN, path, NULL);
@@ -178,7 +178,11 @@ static int hide_ignored(struct hiding *h, int root_fd, int cancel_fd, struct err
 	struct ignore *ignore = ignore_new();
 	struct walking walking = { h, cancel_fd };
 	const struct tree_walk_options options = {
-		.ignore = ignore, .skip_git = true, .keeps = hide_unless_tracked, .keeps_arg = h
+		.ignore = ignore,
+		.skip_git = true,
+		.hides = hidden_by_name,
+		.keeps = hide_unless_kept,
+		.arg = h,
 	};
 	int r = workspace_rules(root_fd, &rules, err);
 
@@ -283,11 +287,11 @@ int overlay_prepare(const struct results *results, const struct workspace_state 
 	/* Where Berth keeps what it brings home, in a tree that is no repository. */
 	hide(&h, MASK_HIDDEN, ".berth", NULL);
 	if (overlay_suits(state->path, err) == 0 &&
-	    tracked_load(&h.tracked, root_fd, state->path, cancel_fd, err) == 0 &&
+	    hidden_load(&h.hidden, root_fd, state->path, state->show, cancel_fd, err) == 0 &&
 	    hide_ignored(&h, root_fd, cancel_fd, err) == 0 &&
 	    hide_of_repository(&h, root_fd, state->path, cancel_fd, err) == 0)
 		r = write_list(results, state->run_id, &h.list, masks_path, err);
-	tracked_free(&h.tracked);
+	hidden_free(&h.hidden);
 	buf_free(&h.list);
 	return r;
 }

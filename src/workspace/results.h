@@ -70,13 +70,16 @@ struct workspace_state {
 	enum workspace_mode mode; /* the one chosen, never auto */
 	enum workspace_phase phase;
 	bool collect;     /* apply by itself when the run has ended */
+	bool careful;     /* what runs by itself is kept beside, see guard.c */
 	bool allow_large; /* no bound on files and bytes */
 	char *place_root; /* where it is in the place */
 	char *place_id;
 	char *worktree; /* of mode worktree: the directory that is staged instead of path; else NULL
 			 */
+	json_t *show;   /* paths that the run sees although they are hidden; NULL: none */
 	json_t *git;    /* what git.c remembers of the repository; NULL: none, or not one */
 	json_t *report; /* of staging and collecting, as GET /runs/:id/changes shows it */
+	int64_t applied_at; /* when the changes were merged; 0: not yet, or by an older server */
 };
 void workspace_state_clear(struct workspace_state *state);
 

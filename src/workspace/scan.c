@@ -18,6 +18,8 @@
 #include "base/text.h"
 #include "workspace/git.h"
 #include "workspace/hasher.h"
+#include "workspace/hidden.h"
+#include "workspace/owner.h"
 
 #define SKIPPED_MAX 1000
 #define EXCLUDE_MAX ((size_t)1 << 20)
@@ -40,6 +42,9 @@ struct scan {
 	struct manifest_writer *writer; /* NULL: all so far */
 	uint64_t begin;
 	uint64_t seen;
+	struct owner owner;
+	bool walking;
+	struct owner_rights as; /* while the tree is walked */
 };
 
 /*
@@ -169,7 +174,10 @@ static int begin_writing(struct scan *s, struct error *err)
 {
 	if (s->writer)
 		return 0;
-	if (manifest_create(s->dir_fd, s->name, &s->writer, err) < 0)
+	/* In the server's own directory, with its own rights. */
+	owner_leave(&s->as);
+	if (manifest_create(s->dir_fd, s->name, &s->writer, err) < 0 ||
+	    (s->walking && owner_take(&s->owner, &s->as, err) < 0))
 		return -1;
 	manifest_racy_from(s->writer, s->begin);
 	if (s->options->temporary)
@@ -219,10 +227,11 @@ static int look_around(struct scan *s, struct error *err)
 		return 0;
 	if (o->cancel_fd >= 0 && latch_is_set(o->cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled");
-	if (o->progress)
-		o->progress(o->progress_arg,
-			    &(struct scan_progress){ s->report->files, s->report->bytes });
-	return 0;
+	if (!o->progress)
+		return 0;
+	owner_leave(&s->as);
+	o->progress(o->progress_arg, &(struct scan_progress){ s->report->files, s->report->bytes });
+	return owner_take(&s->owner, &s->as, err);
 }
 
 static int visit(void *arg, const struct tree_entry *found, int dir_fd, const char *name,
@@ -301,6 +310,16 @@ int workspace_rules(int root_fd, struct buf *out, struct error *err)
 	return error_wrap(err, "info/exclude of the repository");
 }
 
+static void note_hidden(void *arg, const char *path, size_t len, bool is_dir, const char *name,
+			const char *rules)
+{
+	struct scan *s = arg;
+
+	s->report->hidden_by_name += name && !rules;
+	if (s->options->on_hidden)
+		s->options->on_hidden(s->options->on_hidden_arg, path, len, is_dir, name, rules);
+}
+
 static int walk(struct scan *s, int root_fd, struct error *err)
 {
 	const struct scan_options *o = s->options;
@@ -309,8 +328,11 @@ static int walk(struct scan *s, int root_fd, struct error *err)
 		.ignore = NULL,
 		.skip_git = o->skip_git,
 		.max_entries = o->max_entries,
-		.keeps = o->keeps,
-		.keeps_arg = o->keeps_arg,
+		.hides = o->hidden ? hidden_by_name : NULL,
+		.keeps = o->hidden ? hidden_keeps : NULL,
+		.hidden = note_hidden,
+		.arg = o->hidden,
+		.hidden_arg = s,
 	};
 
 	if (o->use_ignore) {
@@ -320,10 +342,19 @@ static int walk(struct scan *s, int root_fd, struct error *err)
 		ignore_add_global(options.ignore, buf_str(&rules), rules.len);
 	}
 
-	int rc = tree_walk(root_fd, &options, check_bytes, s, err);
+	int rc = owner_of(root_fd, &s->owner, err);
 
+	s->walking = true;
+	if (rc == 0)
+		rc = owner_take(&s->owner, &s->as, err);
+	if (rc == 0)
+		rc = tree_walk(root_fd, &options, check_bytes, s, err);
+	if (rc == 0)
+		rc = hasher_drain(s->hasher, err);
+	s->walking = false;
+	owner_leave(&s->as);
 	ignore_free(options.ignore);
-	return rc < 0 ? -1 : hasher_drain(s->hasher, err);
+	return rc;
 }
 
 /* Named after where the directory is. False: it cannot be told. */

@@ -51,7 +51,7 @@ static void scan_progress(void *arg, const struct scan_progress *now)
 		s->act->progress(s->act->progress_arg, &s->now);
 }
 
-static int scan_with(struct stage *s, bool hash, const char *name, struct tracked *tracked,
+static int scan_with(struct stage *s, bool hash, const char *name, struct hidden *hidden,
 		     struct error *err)
 {
 	bool guarded = !s->state->allow_large;
@@ -64,8 +64,7 @@ static int scan_with(struct stage *s, bool hash, const char *name, struct tracke
 		.temporary = s->state->mode != MODE_OVERLAY,
 		.max_entries = guarded ? WORKSPACE_MAX_FILES : 0,
 		.max_bytes = guarded ? WORKSPACE_MAX_BYTES : 0,
-		.keeps = tracked->count > 0 ? tracked_keeps : NULL,
-		.keeps_arg = tracked,
+		.hidden = hidden,
 		.progress = scan_progress,
 		.progress_arg = s,
 		.cancel_fd = s->act->cancel_fd,
@@ -91,22 +90,25 @@ static int scan_with(struct stage *s, bool hash, const char *name, struct tracke
 	s->dirs = report.dirs;
 	s->symlinks = report.symlinks;
 	s->bytes = report.bytes;
+	s->hidden_by_name = report.hidden_by_name;
 	scan_report_clear(&report);
 	return 0;
 }
 
 int stage_scan(struct stage *s, bool hash, const char *name, struct error *err)
 {
-	struct tracked tracked = { 0 };
+	struct hidden hidden = { .show = s->state->show };
 
 	s->now = (struct workspace_progress){ .step = "scan" };
 	if (s->state->git &&
-	    tracked_load(&tracked, s->root_fd, s->path, s->act->cancel_fd, err) < 0)
+	    hidden_load(&hidden, s->root_fd, s->path, s->state->show, s->act->cancel_fd, err) < 0) {
+		hidden_free(&hidden);
 		return -1;
+	}
 
-	int rc = scan_with(s, hash, name, &tracked, err);
+	int rc = scan_with(s, hash, name, &hidden, err);
 
-	tracked_free(&tracked);
+	hidden_free(&hidden);
 	return rc;
 }
 
@@ -163,8 +165,8 @@ static int stage_tree(struct stage *s, struct error *err)
 	struct workspace_state *state = s->state;
 
 	if (state->mode == MODE_WORKTREE &&
-	    git_worktree_add(state->path, state->run_id, state->worktree, s->act->cancel_fd, err) <
-		    0)
+	    git_worktree_add(state->path, state->run_id, state->worktree, state->show,
+			     s->act->cancel_fd, err) < 0)
 		return -1;
 	if (dir_open(AT_FDCWD, s->path, &s->root_fd, err) < 0)
 		return error_wrap(err, "the workspace");
@@ -191,6 +193,7 @@ static void write_report(struct stage *s)
 	json_put_int(staged, "removed", (int64_t)s->removed);
 	json_put_ref(staged, "skipped", s->skipped);
 	json_put_int(staged, "skippedCount", (int64_t)s->skipped_count);
+	json_put_int(staged, "hiddenByName", (int64_t)s->hidden_by_name);
 	json_put_new(s->state->report, "staged", staged);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "workspace/git.h"
+#include "workspace/hidden.h"
 #include "workspace/workspace.h"
 
 struct stage {
@@ -15,6 +16,7 @@ struct stage {
 	uint64_t skipped_count;
 	uint64_t files, dirs, symlinks, bytes; /* of the tree */
 	uint64_t sent, sent_bytes, removed;    /* what was done in the place */
+	uint64_t hidden_by_name;               /* that no rule hides */
 	struct workspace_progress now, told;
 	uint8_t *chunks; /* of files that are sent; NULL: none was yet */
 	bool again;      /* the repository moved under our hands: a second try may succeed */
@@ -83,17 +85,3 @@ int send_file(struct stage *s, struct tree_writer *put, struct outbox *outbox, f
 	      void *arg, struct tree_entry *entry, enum sent *sent, struct error *err);
 int send_content(struct stage *s, struct tree_writer *put, struct outbox *outbox,
 		 const void *content, const struct tree_entry *entry, struct error *err);
-
-/*
- * What is tracked although rules leave it out: git takes such files as part of the tree, so they
- * are staged. Paths in the order of tree/entry.h.
- */
-struct tracked {
-	struct buf text;
-	const char **paths;
-	size_t count;
-};
-int tracked_load(struct tracked *t, int root_fd, const char *path, int cancel_fd,
-		 struct error *err);
-bool tracked_keeps(void *tracked, const char *path, size_t len); /* for struct scan_options */
-void tracked_free(struct tracked *t);

@@ -54,6 +54,7 @@ void workspace_state_clear(struct workspace_state *state)
 	free(state->place_root);
 	free(state->place_id);
 	free(state->worktree);
+	json_decref(state->show);
 	json_decref(state->git);
 	json_decref(state->report);
 	memset(state, 0, sizeof(*state));
@@ -109,12 +110,15 @@ static int state_from_json(const json_t *json, const char *run_id, struct worksp
 	out->phase = (enum workspace_phase)phase;
 	out->path = get_path(json, "path");
 	out->collect = json_bool(json, "collect", false);
+	out->careful = json_bool(json, "careful", false);
 	out->allow_large = json_bool(json, "allowLarge", false);
 	out->place_root = get_path(json, "placeRoot");
 	out->place_id = xstrdup(json_str(json, "placeId"));
 	out->worktree = get_path(json, "worktree");
+	out->show = json_incref(json_array_at(json, "show"));
 	out->git = copy_object(json, "git");
 	out->report = copy_object(json, "report");
+	out->applied_at = json_int(json, "appliedAt", 0);
 	return 0;
 }
 
@@ -161,12 +165,16 @@ int workspace_state_save(const struct results *results, const struct workspace_s
 	json_put_str(json, "mode", workspace_mode_name(state->mode));
 	json_put_str(json, "phase", workspace_phase_name(state->phase));
 	json_put_bool(json, "collect", state->collect);
+	json_put_bool(json, "careful", state->careful);
 	json_put_bool(json, "allowLarge", state->allow_large);
 	put_path(json, "placeRoot", state->place_root);
 	json_put_str(json, "placeId", state->place_id);
 	put_path(json, "worktree", state->worktree);
+	if (state->show)
+		json_put_ref(json, "show", state->show);
 	json_put_ref(json, "git", state->git);
 	json_put_ref(json, "report", state->report);
+	json_put_int(json, "appliedAt", state->applied_at);
 	text = json_text(json);
 	if (file_replace(fd, RESULTS_STATE, text, strlen(text), 0600, err) < 0)
 		return error_wrap(err, "the record of run %s's files", state->run_id);

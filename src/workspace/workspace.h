@@ -37,7 +37,9 @@ struct workspace_wish {
 	const char *path; /* absolute */
 	enum workspace_mode mode;
 	bool collect;
-	bool allow_large;         /* the guards below do not count */
+	bool careful;     /* what runs by itself is kept beside */
+	json_t *show;     /* array of paths that are seen although they are hidden; NULL: none */
+	bool allow_large; /* the guards below do not count */
 	bool is_local, is_native; /* kind of the place that is to come */
 	bool takes_relay;         /* false: only none and, on local, in_place */
 	bool shared;              /* another run has the same tree now */

@@ -15,7 +15,7 @@ tool() {
 
 @test "the table of adapters says how each tool is installed" {
 	out=$(berth adapter ls)
-	has "$out" '^claude_local +Claude Code +claude +true +supported +supported +npm install'
+	has "$out" '^claude_local +Claude Code +claude +true +supported +unsupported +npm install'
 	has "$out" '^http +HTTP +- +false +unsupported +unsupported +-'
 	same "$(berth adapter ls --json | jq length)" 11
 }

@@ -46,10 +46,25 @@ stranger() { # CURL-ARGUMENT...: as somebody else; $code, $body
 	exits 1 secure env add other --provider fake 2>err
 	has "$(cat err)" 'environments:manage'
 	same "$(secure run -q --env box -- echo through)" through
+	# Using a place is something else than defining it.
+	read -r lease _ < <(secure lease acquire -q box)
+	same "$(secure exec "$lease" -- echo inside)" inside
+	echo mine >file
+	secure cp file "$lease:file"
+	same "$(secure exec "$lease" -- cat file)" mine
+	secure lease release "$lease"
+	exits 1 env BERTH_TOKEN_FILE= "$BERTH" member set ada --grant leases:manage 2>err
+	has "$(cat err)" '"leases:manage"; there are .*leases:use'
+	exits 1 secure token create --only metrics:read 2>err
+	has "$(cat err)" 'instance admins'
+	BERTH_TOKEN_FILE= berth token create --user ada --only metrics:read >scraper
+	same "$(curl -s -o metrics -w '%{http_code}' --cacert "$T/ca.pem" -H "Authorization: Bearer $(cat scraper)" "$(url)/metrics")" 200
+	has "$(cat metrics)" berth_leases
+	same "$(curl -s -o metrics -w '%{http_code}' --cacert "$T/ca.pem" -H "Authorization: Bearer $(cat scraper)" "$(url)/api/companies")" 403
 	# A command on this host is something else than a token.
 	exits 125 secure run -q --env Local -- echo here 2>err
 	has "$(cat err)" 'driver local'
-	id=$(BERTH_TOKEN_FILE= berth token ls --json | jq -r '.[0].id')
+	id=$(BERTH_TOKEN_FILE= berth token ls --json | jq -r '.[] | select(.name == "laptop").id')
 	BERTH_TOKEN_FILE= berth token revoke "$id"
 	exits 1 secure whoami 2>err
 	has "$(cat err)" 'not valid'
@@ -124,6 +139,27 @@ stranger() { # CURL-ARGUMENT...: as somebody else; $code, $body
 	same "$(curl -s -o out -w '%{http_code}' -H "Host: berth.example" -H "Authorization: Bearer $token" "http://127.0.0.1:$port/api/companies")" 200
 	same "$(curl -s -o out -w '%{http_code}' -H "Host: evil.example" -H "Authorization: Bearer $token" "http://127.0.0.1:$port/api/companies")" 403
 	same "$(curl -s "http://127.0.0.1:$port/api/health")" '{"status":"ok"}'
+}
+
+@test "a token goes over plain http to this machine only" {
+	serve --listen 0.0.0.0:0 --insecure-http
+	port=$(tcp_port)
+	berth user add ada
+	BERTH_TOKEN=$(berth token create --user ada)
+	export BERTH_TOKEN
+	for near in 127.0.0.1 localhost 127.1; do
+		same "$(berth whoami --url "http://$near:$port" --json | jq -r .name)" ada
+	done
+	# Nothing is sent: nothing could answer there.
+	for far in 0.0.0.0:$port 192.0.2.1 127.0.0.1@192.0.2.1 localhost.example '[2001:db8::1]'; do
+		exits 1 timeout 4 "$BERTH" whoami --url "http://$far" 2>err
+		has "$(cat err)" 'token is not sent to .*https://, or --insecure-http'
+	done
+	same "$(berth whoami --url "http://0.0.0.0:$port" --insecure-http --json | jq -r .name)" ada
+	# Without a token there is nothing to lose.
+	unset BERTH_TOKEN
+	exits 1 berth whoami --url "http://0.0.0.0:$port" 2>err
+	fails grep -q 'token is not sent' err
 }
 
 @test "another user of this machine needs a token, and guesses only so often" {

@@ -67,6 +67,26 @@ small_disk() {
 	berth audit
 }
 
+@test "a server starts on a disk that is full, and what ran goes on" {
+	small_disk
+	serve
+	wait_for 10 test -e "$BERTH_DATA/reserve"
+	id=$(berth run --env Local --detach -- sh -c 'until [ -e go ]; do sleep 0.05; done; echo went on')
+	wait_for 10 run_is "$id" running
+	end $server KILL
+	cat /dev/zero >"$T/small/filler" 2>/dev/null || true
+	: >"$BERTH_DATA/.tmp-0123456789abcdef"
+	serve
+	has "$(cat "$T/serve.log")" 'kept for a start'
+	run_is "$id" running
+	fails test -e "$BERTH_DATA/.tmp-0123456789abcdef"
+	rm "$T/small/filler"
+	touch go
+	wait_for 20 run_is "$id" succeeded
+	same "$(berth logs "$id")" "went on"
+	wait_for 20 test -e "$BERTH_DATA/reserve"
+}
+
 # Adds companies until the server refuses one: the ids it acknowledged, then the refusal.
 acknowledge() {
 	python3 - "$BERTH_DATA/berth.sock" <<'P'
@@ -90,7 +110,7 @@ P
 	coproc LOCKER { sqlite3 "$BERTH_DATA/berth.db"; }
 	locker=$LOCKER_PID
 	echo "$locker" >>"$T/pids"
-	echo 'BEGIN EXCLUSIVE; SELECT 1;' >&"${LOCKER[1]}"
+	printf '.timeout 10000\nBEGIN EXCLUSIVE; SELECT 1;\n' >&"${LOCKER[1]}"
 	read -rt 10 -u "${LOCKER[0]}" one
 	same "$one" 1
 	call POST /api/companies '{"name":"during"}'
@@ -138,7 +158,7 @@ serve_with_clock() {
 	local library
 	library=$(dpkg -L libfaketime 2>/dev/null | grep 'libfaketimeMT.so' | head -1)
 	[ -n "$library" ] || skip "libfaketime is not installed"
-	echo '+0s' >"$T/clock"
+	echo "${1:-+0s}" >"$T/clock"
 	in_background env LD_PRELOAD="$library" FAKETIME_TIMESTAMP_FILE="$T/clock" FAKETIME_NO_CACHE=1 \
 		DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 \
 		"$BERTH" serve --allow-fake >>"$T/serve.log" 2>&1
@@ -170,6 +190,23 @@ lease_is() { same "$(berth lease show "$1" --json | jq -r .status)" "$2"; }
 		lease_is "$long" active
 		berth exec "$long" -- true
 	done
+}
+
+@test "a clock that is set right after the start ends no healthy lease, and keeps none alive" {
+	serve_with_clock -86400s
+	berth env add box --provider fake >/dev/null
+	read -r long _ < <(berth lease acquire -q box --ttl 2h)
+	end $server KILL
+	serve_with_clock +0s
+	has "$(cat "$T/serve.log")" 'clock was set by 86[34]'
+	lease_is "$long" active
+	berth exec "$long" -- true
+	# And the other way: a day ahead of the truth, a lease of seconds must not last a day.
+	read -r short _ < <(berth lease acquire -q box --ttl 5s)
+	end $server KILL
+	serve_with_clock -86400s
+	wait_for 20 lease_is "$short" expired
+	lease_is "$long" active
 }
 
 @test "2,000 idle connections: requests are answered, and a connection costs little" {

@@ -252,3 +252,23 @@ for i in range(3000):
 P
 	unchanged
 }
+
+@test "half requests of another user leave loopback open to the others" {
+	need_root "to become another user"
+	in_background setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 -c '
+import socket, sys, time
+held = []
+for i in range(600):
+    s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    try: s.send(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nX: ")
+    except OSError: pass
+    held.append(s)
+print("held", flush=True)
+time.sleep(300)' "$port" >held
+	wait_for 30 grep -q held held
+	for i in 1 2 3 4 5; do
+		curl -sf --max-time 5 "http://127.0.0.1:$port/api/companies" >/dev/null
+	done
+	[ "$(ls "/proc/$server/task" | wc -l)" -lt 200 ]
+	alive $server
+}

@@ -53,7 +53,7 @@ shows() { screen | grep -Eq -- "$1"; }
 	tm send-keys -t top q
 	wait_for 10 shows 'left 0'
 	has "$(berth top --once)" "^$(cat id) +cancelled"
-	berth top --once --json | jq -e '.environments[0].name == "Local" and (.runs | length) == 1'
+	berth top --once --json | jq -e 'any(.environments[]; .name == "Local") and (.runs | length) == 1'
 	exits 2 berth top </dev/null 2>said
 	has "$(cat said)" 'needs a terminal'
 }

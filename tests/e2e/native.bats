@@ -13,7 +13,7 @@ census() {
 nothing_left() { [ -z "$(census)" ]; }
 
 native() { # NAME JSON; none are kept ready unless it says so
-	berth env add "$1" --driver sandbox --config "$(jq -c '{warmPool:{size:0}} + .' <<<"$2")" >/dev/null
+	berth env add "$1" --no-probe --driver sandbox --config "$(jq -c '{warmPool:{size:0}} + .' <<<"$2")" >/dev/null
 }
 
 @test "berth run shows a private, minimal view, and says so when no files go along" {
@@ -27,6 +27,91 @@ native() { # NAME JSON; none are kept ready unless it says so
 	# With those that are kept ready.
 	end "$(keeper)" TERM
 	wait_for 10 nothing_left
+}
+
+@test "the place of a failed run is kept for a look under retain_on_failure, and no other" {
+	serve
+	native Box '{"provider":"native"}'
+	exits 3 berth run --env Box --no-workspace --policy retain_on_failure -- \
+		sh -c 'echo why >/tmp/note; (sleep 300 &); exit 3' 2>err
+	lease=$(sed -n 's/.*`berth exec \([0-9a-f-]*\) -- ls.*/\1/p' err)
+	has "$(cat err)" "its place is kept until 20[0-9T:.-]+Z: .*berth lease destroy $lease"
+	has "$(tail -1 err)" 'run [0-9a-f-]{36} failed$'
+	same "$(berth lease show "$lease" --json | jq -r '.status, .leasePolicy')" $'retained\nretain_on_failure'
+	same "$(berth exec "$lease" -- cat /tmp/note)" why
+	same "$(berth exec "$lease" -- sh -c 'ps -ef | grep -c "[s]leep 300"' || true)" 0
+	same "$(berth audit)" "nothing unexplained"
+	# Also by the next server.
+	kill -KILL $server
+	wait_for 10 gone $server
+	serve
+	same "$(berth exec "$lease" -- cat /tmp/note)" why
+	same "$(berth audit)" "nothing unexplained"
+	berth lease destroy "$lease" >/dev/null
+	wait_for 10 nothing_left
+	exits 125 berth exec "$lease" -- true
+	# One that succeeds leaves nothing; the environment can ask for the policy, too.
+	berth run -q --env Box --no-workspace --policy retain_on_failure -- true
+	wait_for 10 nothing_left
+	native Look '{"provider":"native","leasePolicy":"retain_on_failure"}'
+	exits 1 berth run -q --env Look --no-workspace -- false
+	same "$(berth lease ls Look --json | jq -r '.[0].status')" retained
+	exits 1 berth run --env Look --no-workspace --retain 1s -- false
+	lease=$(berth lease ls Look --json | jq -r '.[0].id')
+	wait_for 20 eval '[ "$(berth lease show $lease --json | jq -r .status)" = failed ]'
+	exits 125 berth run --env Box --policy for_ever -- true 2>err
+	has "$(cat err)" 'leasePolicy'
+}
+
+@test "runs of one execution workspace can share a place" {
+	serve
+	native Box '{"provider":"native"}'
+	project=$(berth project add work --json | jq -r .id)
+	call POST "/api/companies/$(company)/execution-workspaces" "{\"name\":\"w\",\"projectId\":\"$project\"}"
+	answered 201
+	workspace=$(jq -r .id <<<"$body")
+	shared() { # SCRIPT MORE: its output
+		call POST "/api/companies/$(company)/runs" "{\"command\":[\"sh\",\"-c\",\"$1\"],\"environmentId\":\"$(environment Box)\",\"leasePolicy\":\"reuse_by_execution_workspace\"$2}"
+		answered 201
+		id=$(jq -r .id <<<"$body")
+		wait_for 20 run_field "$id" .timings.releasedMs
+		berth logs "$id"
+	}
+	same "$(shared 'echo mine >/tmp/note; cat /tmp/note' ",\"executionWorkspaceId\":\"$workspace\"")" mine
+	same "$(shared 'cat /tmp/note' ",\"executionWorkspaceId\":\"$workspace\"")" mine
+	shared 'true' ''
+	run_is "$id" failed
+	run_field "$id" .error | grep -q 'needs an execution workspace'
+}
+
+# Every row of the database in which a text is, as TABLE lines of a dump.
+rows_with() { sqlite3 "$BERTH_DATA/berth.db" .dump | grep -F -- "$1" | sed 's/^INSERT INTO \([a-z_]*\).*/\1/' | sort | uniq -c | sed 's/^ *//'; }
+
+@test "values of an environment's env are on the environment and nowhere else" {
+	serve
+	native Box '{"provider":"native","env":{"KEY":"first-value"}}'
+	native Kept '{"provider":"native","reuseLease":true,"env":{"KEY":"kept-value"}}'
+	lease=$(berth lease acquire Box --json | jq -r .id)
+	same "$(berth exec "$lease" -- printenv KEY)" first-value
+	same "$(berth run -q --env Box --no-workspace -- printenv KEY)" first-value
+	same "$(berth run -q --env Kept --no-workspace -- sh -c 'echo >here; echo $KEY')" kept-value
+	same "$(rows_with first-value)" "1 environments"
+	same "$(rows_with kept-value)" "1 environments"
+	# The next server knows them, and a held place has the values of today.
+	kill -KILL $server
+	wait_for 10 gone $server
+	serve
+	same "$(berth exec "$lease" -- printenv KEY)" first-value
+	call PATCH "/api/environments/$(environment Box)" '{"config":{"provider":"native","env":{"KEY":"second-value"},"warmPool":{"size":0}}}'
+	answered 200
+	same "$(berth exec "$lease" -- printenv KEY)" second-value
+	same "$(rows_with first-value)" ""
+	# A place is used again only while the values are the same.
+	same "$(berth run -q --env Kept --no-workspace -- sh -c 'ls; echo $KEY')" $'here\nkept-value'
+	call PATCH "/api/environments/$(environment Kept)" '{"config":{"provider":"native","reuseLease":true,"env":{"KEY":"other-value"},"warmPool":{"size":0}}}'
+	answered 200
+	same "$(berth run -q --env Kept --no-workspace -- sh -c 'ls; echo $KEY')" other-value
+	berth lease release "$lease" >/dev/null
 }
 
 @test "the host, its processes and other places cannot be seen or reached" {
@@ -200,9 +285,88 @@ run_ended() { run_is "$1" failed; }
 	has "$(cat out)" '^CapBnd:.0000000000000000$'
 	user doctor --sandbox >out || true
 	has "$(cat out)" 'no wall +uid_range'
-	user env add Lim --driver sandbox --config '{"provider":"native","limits":{"pids":5}}' >/dev/null
+	user env add Lim --no-probe --driver sandbox --config '{"provider":"native","limits":{"pids":5}}' >/dev/null
 	exits 125 user run -q --env Lim -- true 2>err
 	has "$(cat err)" 'run the server as root'
+}
+
+@test "a command that stops every other one keeps no command past its timeout, and no lease" {
+	native Box '{"provider":"native"}'
+	lease=$(berth lease acquire Box --json | jq -r .id)
+	berth exec -d "$lease" -- sh -c 'while :; do kill -STOP -1; done' >/dev/null
+	# Stopped before it began, or after: each is answered.
+	for i in 1 2 3 4 5 6; do
+		code=0
+		timeout -s KILL 25 "$BERTH" exec --timeout 1s "$lease" -- true 2>err || code=$?
+		case $code in 0 | 124) ;; *) has "$(cat err)" 'stopped it before it began' ;; esac
+	done
+	berth lease release "$lease" >/dev/null
+	wait_for 10 nothing_left
+}
+
+# As whom: a service of that user listens in the working directory, and so may the API itself.
+sockets_of_the_host() { # COMMAND-PREFIX...
+	printf '%s\n' 'import socket, sys' 's = socket.socket(socket.AF_UNIX)' \
+		'print(s.connect_ex(sys.argv[1]))' >ask.py
+	in_background "$@" /usr/bin/python3 -c 'import socket, time
+s = socket.socket(socket.AF_UNIX); s.bind("service"); s.listen(8); time.sleep(300)'
+	wait_for 10 test -S service
+	same "$("$@" "$BERTH" run -q --mode in_place -- python3 ask.py service)" 111
+	"$@" "$BERTH" env add Open --driver sandbox --config '{"provider":"native","sockets":true}' >/dev/null
+	same "$("$@" "$BERTH" run -q --env Open --mode in_place -- python3 ask.py service)" 0
+	cid=$("$@" "$BERTH" company ls --json | jq -er '.[0].id')
+	box=$("$@" "$BERTH" env show Open --json | jq -er .id)
+	end "$(holder)"
+	# The directory that shows the API's own socket is no workspace, and no socket of it is trusted.
+	in_background "$@" "$BERTH" serve --data "$BERTH_DATA" --socket "$T/work/api/s" >>"$T/serve.log" 2>&1
+	wait_for 20 test -S api/s
+	for mode in in_place overlay; do
+		for dir in "$T/work" "$T/work/api"; do
+			id=$(ask_api "$@" "companies/$cid/runs" -H 'Content-Type: application/json' --data-binary "{
+				\"command\":[\"true\"],\"environmentId\":\"$box\",
+				\"workspace\":{\"path\":\"$dir\",\"mode\":\"$mode\"}}" | jq -er .id)
+			wait_for 20 eval 'ask_api "$@" "runs/$id" | jq -e ".finishedAt != null"'
+			has "$(ask_api "$@" "runs/$id" | jq -r '.status + " " + .error')" "^failed .*would show the server's socket"
+		done
+	done
+}
+ask_api() { # COMMAND-PREFIX... PATH CURL-ARGUMENT...: at the socket that lies beside the work
+	local prefix=()
+	while [ "${1%%/*}" != companies ] && [ "${1%%/*}" != runs ]; do prefix+=("$1"); shift; done
+	local path=$1
+	shift
+	"${prefix[@]}" curl -sS --max-time 20 --unix-socket "$T/work/api/s" "$@" "http://localhost/api/$path"
+}
+
+@test "unix sockets of the host are covered in what a place shares with it, and the API's is not shared" {
+	mkdir api
+	sockets_of_the_host env
+}
+
+@test "unix sockets of an ordinary user are covered in places of that user" {
+	need_root "to become an ordinary user"
+	mkdir api
+	chmod 755 "$T" && chown -R 65534:65534 "$T"
+	sockets_of_the_host setpriv --reuid 65534 --regid 65534 --clear-groups
+}
+
+@test "places are made with the privileges that the systemd unit leaves" {
+	need_root "gives privileges up"
+	unit=$BATS_TEST_DIRNAME/../../packaging/berth.service
+	dropped=$(sed -n 's/^CapabilityBoundingSet=~//p' "$unit" | sed 's/CAP_/-/g; s/ /,/g' | tr A-Z a-z)
+	grep -qx NoNewPrivileges=yes "$unit"
+	has "$dropped" '^-sys_module,'
+	in_background setpriv --no-new-privs --bounding-set "$dropped" "$BERTH" serve >>"$T/serve.log" 2>&1
+	wait_for 20 healthy
+	same "$(berth run -q -- sh -c 'echo made >made; id -un')" agent
+	same "$(cat made)" made
+	berth doctor --sandbox --json >doctor
+	jq -e 'map(select(.verdict == "bad")) == []' doctor
+	berth env add rooted --no-probe --config '{"provider":"native","user":"root"}'
+	same "$(berth run -q --env rooted -- id -u)" 0
+	read -r lease _ < <(berth lease acquire -q Sandbox)
+	berth lease pause "$lease"
+	berth lease resume "$lease"
 }
 
 @test "doctor --sandbox repeats the self-test and keeps its evidence" {

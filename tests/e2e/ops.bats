@@ -111,6 +111,50 @@ load_on() {
 	exits 2 berth serve 2>err
 }
 
+@test "config check lists everything that is wrong at once, environments too" {
+	mkdir -m 700 "$BERTH_DATA"
+	cat >"$BERTH_DATA/berth.yaml" <<-YAML
+		colour: red
+		sweep-every: soon
+		environments:
+		  - name: box
+		    driver: sandbox
+		    config: {provider: native, network: everywhere}
+		  - name: far
+		    driver: ssh
+		    config: {host: h}
+		  - driver: sandbox
+		  - name: fine
+		    driver: sandbox
+		    config: {provider: native}
+	YAML
+	exits 1 berth config check 2>err
+	has "$(cat err)" 'berth.yaml:1: there is no setting colour'
+	has "$(cat err)" 'berth.yaml:2: sweep-every: wants a duration'
+	has "$(cat err)" 'berth.yaml:4: environment box: .*network'
+	has "$(cat err)" 'berth.yaml:7: environment far: .*remoteWorkspacePath|berth.yaml:7: environment far: .*username'
+	has "$(cat err)" 'berth.yaml:10: environments: .*name'
+	same "$(grep -c . err)" 5
+	exits 1 berth config check --json >out
+	same "$(jq '.problems | length' out)" 5
+}
+
+@test "a config file may describe the company's own Sandbox" {
+	serve
+	id=$(environment Sandbox)
+	end $server
+	cat >"$BERTH_DATA/berth.yaml" <<-YAML
+		environments:
+		  - name: Sandbox
+		    driver: sandbox
+		    config: {provider: native, writable: tmpfs}
+	YAML
+	serve
+	same "$(environment Sandbox)" "$id"
+	same "$(berth env show Sandbox --json | jq -r '.config.writable, .metadata.managedBy' | xargs)" "tmpfs config-file"
+	same "$(healthy | jq -c '.warnings')" '[]'
+}
+
 @test "quotas: leases, running and waiting runs of a company have ends" {
 	serve --allow-fake --max-leases-per-company 2 --max-runs-per-company 1 --max-queue-per-company 1
 	berth env add box --provider fake >/dev/null

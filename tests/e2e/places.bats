@@ -19,13 +19,37 @@ lease_is() { same "$(lease_field "$1" .status)" "$2"; }
 	exits 1 berth env add other --provider nobody-knows 2>err
 	exits 1 berth env show nowhere 2>err
 	has "$(cat err)" 'no environment "nowhere"; `berth env ls` lists them'
-	# A name may be there twice; then only the id will do.
-	twin=$(berth env add box --provider fake)
-	exits 1 berth env show box 2>err
-	has "$(cat err)" 'several environments called "box"'
-	berth env rm "$twin"
+	exits 1 berth env add box --provider fake 2>err
+	has "$(cat err)" 'has an environment named "box" already'
 	berth env rm box
 	exits 1 berth env show box 2>err
+}
+
+@test "env add tries the places first, and adds nothing that cannot work" {
+	serve --allow-fake
+	broken='{"provider":"fake","faults":{"probe":{"fail":true,"message":"no such cloud"}}}'
+	exits 1 berth env add bad --config "$broken" 2>err
+	has "$(cat err)" 'nothing was added.*no such cloud'
+	far='{"host":"h","username":"u","remoteWorkspacePath":"/w"}'
+	exits 1 berth env add far --driver ssh --config "$far" 2>err
+	has "$(cat err)" 'nothing was added'
+	exits 1 berth env show bad 2>err
+	berth env add bad --config "$broken" --no-probe
+	berth env show bad
+}
+
+@test "destroying: a held lease, and a place that is free" {
+	serve --allow-fake
+	berth env add box --provider fake --reuse
+	acquire box
+	same "$(berth lease destroy "$lease")" destroyed
+	lease_is "$lease" failed
+	acquire box
+	berth lease release "$lease" --generation "$generation"
+	same "$(healthy | jq .leases.free)" 1
+	berth lease destroy "$lease"
+	same "$(healthy | jq .leases.free)" 0
+	berth env rm box
 }
 
 @test "without --allow-fake nobody gets a fake sandbox" {
@@ -317,13 +341,13 @@ waiting_are() { same "$(healthy | jq .leases.waiting)" "$1"; }
 	berth env show Local >/dev/null
 }
 
-@test "an agent's runs go to its environment, and to Local once that is removed" {
+@test "an agent's runs go to its environment, and to the company's default once that is removed" {
 	serve --allow-fake
 	berth env add box --provider fake >/dev/null
 	berth agent add worker --env box >/dev/null
 	has "$(berth run -q --agent worker -- pwd)" "^$BERTH_DATA/providers/fake/"
 	wait_for 10 berth env rm box
-	has "$(berth run -q --agent worker -- pwd)" "^$BERTH_DATA/home/"
+	same "$(berth run -q --agent worker -- pwd)" /workspace
 }
 
 @test "another company's environments cannot be named from this one" {

@@ -4,7 +4,7 @@ load lib
 	berth run --env Local -- echo hello >out 2>err
 	same "$(cat out)" hello
 	has "$(head -1 err)" "^berth: starting a server on $BERTH_DATA$"
-	has "$(tail -1 err)" '^berth: acquired [0-9.]+ m?s · ran [0-9.]+ m?s · released [0-9.]+ m?s · run [0-9a-f-]{36} succeeded$'
+	has "$(tail -1 err)" '^berth: acquired [0-9.]+ m?s · ran [0-9.]+ m?s( · released [0-9.]+ m?s)? · run [0-9a-f-]{36} succeeded$'
 	alive "$(holder)"
 	berth run --env Local -q -- echo again >out 2>err
 	same "$(cat out)" again
@@ -70,14 +70,67 @@ load lib
 	exits 125 berth run --env Local -q -e =x -- true
 }
 
-@test "-i sends standard input, byte by byte, up to a mebibyte; without it there is none" {
+@test "-i sends standard input, byte by byte, without a limit; without it there is none" {
 	serve
-	head -c 1048576 /dev/urandom >noise
+	head -c 8000000 /dev/urandom >noise
 	berth run --env Local -q -i -- cat <noise >got
 	cmp noise got
 	same "$(echo unread | berth run --env Local -q -- cat)" ""
-	printf x >>noise
-	exits 125 berth run --env Local -q -i -- cat <noise 2>err >got
+	same "$(berth run --env Local -q -i -- cat </dev/null)" ""
+	# A command that reads nothing ends, whatever is left of its input.
+	timeout 20 "$BERTH" run --env Local -q -i -- true </dev/zero
+}
+
+# In the background, with the fifo "pipe" as its input.
+fed() { in_background sh -c 'exec "$@" <pipe' _ "$BERTH" "$@"; }
+
+@test "-i gives the command its input as it comes, also in a place that is made first" {
+	serve --allow-fake
+	berth env add box --provider fake >/dev/null
+	mkfifo pipe
+	exec {to}<>pipe
+	fed run --env box --no-workspace -q -i -- cat >got {to}>&-
+	cli=$!
+	echo one >&$to
+	wait_for 20 grep -q one got
+	echo two >&$to
+	wait_for 20 grep -q two got
+	alive $cli
+	exec {to}>&-
+	wait_for 20 gone $cli
+	same "$(cat got)" "$(printf 'one\ntwo')"
+}
+
+@test "a client of -i that dies leaves the input open; the end can be sent by another" {
+	serve
+	mkfifo pipe
+	exec {to}<>pipe
+	fed run --env Local -i --json -- sh -c 'cat; echo over' >got {to}>&-
+	cli=$!
+	echo half >&$to
+	wait_for 20 grep -q half got
+	id=$(berth runs --json | jq -r '.items[0].id')
+	kill -KILL $cli
+	exec {to}>&-
+	wait_for 20 gone $cli
+	run_is "$id" running
+	call POST "/api/execs/$id/stdin?end=1"
+	answered 200
+	wait_for 20 run_is "$id" succeeded
+	same "$(berth logs "$id")" "$(printf 'half\nover')"
+	# What was sent is kept nowhere, so it cannot be sent again.
+	call POST "/api/runs/$id/retry"
+	answered 409 run_state_conflict
+	has "$body" 'standard input'
+}
+
+@test "-d -i sends what there is with the request, up to a mebibyte" {
+	serve
+	id=$(echo along | berth run --env Local -d -i -- cat)
+	wait_for 10 run_is "$id" succeeded
+	same "$(berth logs "$id")" along
+	head -c 1048577 /dev/zero >noise
+	exits 125 berth run --env Local -d -i -- cat <noise 2>err
 	has "$(cat err)" 'standard input'
 }
 
@@ -118,6 +171,19 @@ load lib
 	wait_for 10 gone "$(cat deeper)"
 	# All of them obeyed TERM, so nobody waited for the grace of 5 s to pass.
 	tail -1 got | jq -e '.timings.executedMs < 5000'
+}
+
+@test "a run ends with its line while its place is still being taken down" {
+	BERTH_FAULT=driver.release.before:hang,driver.destroy.before:hang serve --allow-fake
+	berth env add box --provider fake >/dev/null
+	berth run --env box --workspace . -- sh -c 'echo done >made' 2>err
+	same "$(cat made)" done
+	has "$(tail -1 err)" '^berth: acquired .* ran .* collected .* run [0-9a-f-]{36} succeeded$'
+	fails grep -q released err
+	berth run --env box --json -- true 2>err >got
+	tail -1 got | jq -e '.status == "succeeded" and .timings.totalMs >= .timings.executedMs
+		and (.timings | has("releasedMs") | not)'
+	has "$(tail -1 err)" "run $(tail -1 got | jq -r .id) succeeded\$"
 }
 
 @test "what a command leaves behind ends with it" {
@@ -306,4 +372,45 @@ load lib
 	exits 0 wait $cli
 	fails grep "$TOKEN" said "$T/serve.log"
 	fails grep -r "$TOKEN" "$BERTH_DATA/logs"
+}
+
+@test "env and input of a run are deleted when it has ended, unless it may be retried" {
+	serve
+	stored() { sqlite3 "$BERTH_DATA/berth.db" .dump | grep -q -- "$1"; }
+	id=$(echo input-canary | berth run --env Local -d -i -e KEY=env-canary -- sh -c 'cat; test -n "$KEY"')
+	wait_for 10 run_is "$id" succeeded
+	fails stored env-canary
+	fails stored "$(echo input-canary | base64)"
+	call GET "/api/runs/$id"
+	same "$(jq -c .envKeys <<<"$body")" '["KEY"]'
+	call POST "/api/runs/$id/retry"
+	answered 409 run_state_conflict
+	has "$body" 'deleted'
+	# Without such values it can be repeated.
+	id=$(berth run --env Local -d -- true)
+	wait_for 10 run_is "$id" succeeded
+	call POST "/api/runs/$id/retry"
+	answered 201
+	# A run that failed keeps them for a day, so that it can be retried.
+	id=$(berth run --env Local -d -e KEY=failed-canary -- sh -c 'test -e "$KEY"')
+	wait_for 10 run_is "$id" failed
+	stored failed-canary
+	call POST "/api/runs/$id/retry"
+	answered 201
+	again=$(jq -r .id <<<"$body")
+	wait_for 10 run_is "$again" failed
+	berth prune >/dev/null
+	stored failed-canary
+	sqlite3 "$BERTH_DATA/berth.db" "UPDATE runs SET finished_at = finished_at - 86400001"
+	berth prune >/dev/null
+	fails stored failed-canary
+	call POST "/api/runs/$id/retry"
+	answered 409 run_state_conflict
+	# A run that is cancelled before it begins, too.
+	id=$(berth run --env Local -d -e KEY=cancelled-canary -- sleep 300)
+	wait_for 10 run_is "$id" running
+	stored cancelled-canary
+	berth cancel -q "$id"
+	wait_for 10 run_is "$id" cancelled
+	fails stored cancelled-canary
 }

@@ -77,7 +77,7 @@ mode() { stat -c %a "$1"; }
 	berth env add box --provider fake >/dev/null
 	old=$(berth run --env Local --detach -- echo x)
 	wait_for 10 run_is "$old" succeeded
-	wait_for 10 run_field "$old" '.timings.totalMs'
+	wait_for 10 run_field "$old" '.timings.releasedMs'
 	going=$(berth run --env Local --detach -- sleep 300)
 	wait_for 10 run_is "$going" running
 	read -r lease _ < <(berth lease acquire -q box)
@@ -138,6 +138,24 @@ mode() { stat -c %a "$1"; }
 	exits 1 berth serve --data "$T/other" --listen nonsense 2>err
 	exits 1 berth runs --url http://127.0.0.1:1 2>err
 	has "$(cat err)" 'no server answers at http://127.0.0.1:1'
+}
+
+@test "a fresh server has a company with its Sandbox, and a path takes the company's name" {
+	serve
+	same "$(berth company ls --json | jq -r '.[].name')" default
+	call GET /api/companies/default/environments
+	same "$(jq -r '[.[].name] | sort | join(" ")' <<<"$body")" "Local Sandbox"
+	same "$(jq -r '.[] | select(.name == "Sandbox").config.provider' <<<"$body")" native
+	sandbox=$(jq -r '.[] | select(.name == "Sandbox").id' <<<"$body")
+	call POST /api/companies/default/runs '{"command":["true"],"environmentId":"'"$sandbox"'"}'
+	answered 201
+}
+
+@test "BERTH_URL is for clients and does not stop a server" {
+	export BERTH_URL=http://127.0.0.1:1
+	serve
+	unset BERTH_URL
+	healthy
 }
 
 @test "--listen beyond loopback is refused" {

@@ -139,6 +139,7 @@ int main(int argc, char **argv)
 		.data = value_of(argc, argv, "data", "/nonexistent"),
 		.neighbour = value_of(argc, argv, "neighbour", "/nonexistent"),
 		.abstract = value_of(argc, argv, "abstract", "nobody"),
+		.service = value_of(argc, argv, "service", "/nowhere"),
 		.hostname = value_of(argc, argv, "hostname", ""),
 		.host_pid = atol(value_of(argc, argv, "host_pid", "0")),
 		.shm_key = atol(value_of(argc, argv, "shm_key", "0")),

@@ -14,6 +14,7 @@ struct facts {
 	const char *data;      /* Berth's data directory */
 	const char *neighbour; /* path in the data directory of another place's file */
 	const char *abstract;  /* name of an abstract socket that is listened to */
+	const char *service;   /* path of a socket of the host in a directory that is shared */
 	const char *hostname;
 	long host_pid, shm_key, port, uid; /* uid: what the payload should be; -1: not told */
 };

@@ -69,6 +69,18 @@ bool by_interfaces(const struct facts *f)
 	return false;
 }
 
+bool by_shared_socket(const struct facts *f)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	memcpy(address.sun_path, f->service, strnlen(f->service, sizeof(address.sun_path) - 1));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return false;
+	said("%s answers", f->service);
+	return true;
+}
+
 bool by_abstract_socket(const struct facts *f)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };

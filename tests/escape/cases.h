@@ -65,6 +65,7 @@
 	X(shared_memory, "SysV shared memory of the host", by_shared_memory)                       \
 	X(loopback, "services on the host's loopback", by_host_loopback)                           \
 	X(interfaces, "network interfaces of the host", by_interfaces)                             \
+	X(shared_socket, "unix sockets in a mounted directory", by_shared_socket)                  \
 	X(abstract, "abstract unix sockets of the host", by_abstract_socket)                       \
 	X(path_socket, "unix sockets of the host by path", by_path_socket)                         \
 	X(raw_sockets, "raw, packet, vsock and netlink sockets", by_odd_sockets)                   \

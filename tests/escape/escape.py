@@ -38,6 +38,7 @@ WALLS = [  # fault point, where
     ("sandbox.wall.mount_flags", DEFAULT), ("sandbox.wall.mount_flags", USER),
     ("sandbox.wall.proc_masked", DEFAULT), ("sandbox.wall.proc_masked", USER),
     ("sandbox.wall.hidepid", DEFAULT),
+    ("sandbox.wall.sockets", DEFAULT), ("sandbox.wall.sockets", USER),
     ("sandbox.wall.caps", DEFAULT), ("sandbox.wall.caps", USER),
     ("sandbox.wall.no_new_privs", DEFAULT), ("sandbox.wall.no_new_privs", USER),
     ("sandbox.wall.landlock", NET),
@@ -82,7 +83,7 @@ def expected_uid(where):
 
 def assault(host, where, wall=None):
     """{case: (verdict, how)}, every case of every kind, in one place."""
-    yard = Yard(host, user=where == USER, wall=wall, allow=(host.dir,))
+    yard = Yard(host, user=where == USER, wall=wall)
     try:
         neighbour = yard.acquire()
         neighbour.run("sh", "-c", "for d in /tmp /dev/shm /workspace; do"

@@ -143,11 +143,11 @@ def hostile_mounts(host, yard, _place):
     for mount in ({**outer, "target": "/proc"}, {**outer, "target": "/proc/1"},
                   {**outer, "target": "/dev"}, {**outer, "target": "/"},
                   {**outer, "target": "/workspace/../../etc"},
-                  {"source": "/etc", "target": "/mnt/x"}, {"source": "/root", "target": "/mnt/x"},
-                  {"source": yard.data, "target": "/mnt/x"},
-                  {"source": yard.keeper_dir, "target": "/mnt/x"},
-                  {"source": host.dir, "target": "/mnt/x"},
-                  {"source": host.open_dir + "/../d", "target": "/mnt/x"}):
+                  # The operator may mount what is theirs, but never these.
+                  *({"source": source, "target": "/mnt/x"}
+                    for source in ("/", "/proc", "/proc/self", "/sys", "/dev", "/run", yard.data,
+                                   os.path.dirname(yard.data), yard.keeper_dir,
+                                   host.open_dir + "/../d"))):
         try:
             place = yard.acquire(mounts=[mount])
         except AssertionError:

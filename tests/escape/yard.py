@@ -56,6 +56,11 @@ class Host:
         self.listen(socket.AF_UNIX, "\0" + self.abstract)
         self.listen(socket.AF_UNIX, os.path.join(self.open_dir, "sock"))
         os.chmod(os.path.join(self.open_dir, "sock"), 0o777)
+        # Mounted into every place, read-only.
+        self.shared = os.path.join(self.dir, "shared")
+        os.mkdir(self.shared)
+        self.listen(socket.AF_UNIX, os.path.join(self.shared, "service"))
+        os.chmod(os.path.join(self.shared, "service"), 0o777)
         self.port = self.listen(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1]
         self.process = subprocess.Popen(["sleep", "100000"], stdin=subprocess.DEVNULL,
                                         preexec_fn=lambda: os.setresuid(*[self.uid] * 3))
@@ -102,11 +107,10 @@ class Host:
 class Yard(Server):
     """A server whose keeper may lack walls."""
 
-    def __init__(self, host, user=False, wall=None, allow=()):
+    def __init__(self, host, user=False, wall=None):
         data = tempfile.mkdtemp(prefix="d-", dir=host.dir)
         super().__init__(data)
         self.host, self.user = host, user
-        self.allow = [word for path in allow for word in ("--allow-path", path)]
         self.berth = os.path.join(host.bin, "berth")
         self.keeper_process = None
         if user:
@@ -135,13 +139,13 @@ class Yard(Server):
         leak = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 300)
         os.close(opened)
         keeper = [os.path.join(self.host.bin, "berth-keeper"), "--dir", self.keeper_dir,
-                  "--idle-seconds", "20", *self.allow]
+                  "--idle-seconds", "20"]
         self.keeper_process = self.spawn(keeper, env, (leak,))
         os.close(leak)
         wait_until(lambda: [] if os.path.exists(os.path.join(self.keeper_dir, "keeper.sock"))
                    else ["no socket"], 10, "the keeper does not start")
         self.process = self.spawn([self.berth, "serve", "--data", self.data, "--allow-fake",
-                                   *self.allow, *self.flags], {})
+                                   *self.flags], {})
         wait_until(lambda: [] if self.healthy() else ["not healthy"], 15, "no server")
 
     def healthy(self):
@@ -162,8 +166,10 @@ class Yard(Server):
 
     def acquire(self, **config):
         name = "e" + secrets.token_hex(4)
-        self.cli("env", "add", name, "--driver", "sandbox", "--config",
-                 json.dumps({"provider": "native", "warmPool": {"size": 0}, **config}))
+        self.cli("env", "add", name, "--no-probe", "--driver", "sandbox", "--config",
+                 json.dumps({"provider": "native", "warmPool": {"size": 0},
+                             "mounts": [{"source": self.host.shared, "target": "/shared"}],
+                             **config}))
         return Place(self, self.cli("lease", "acquire", name).stdout.split()[0])
 
     def remove(self):
@@ -189,7 +195,7 @@ class Place:
     def attack(self, only=None, **facts):
         """{case: (verdict, how)}"""
         self.put(os.path.join(self.yard.host.bin, "attack"))
-        words = self.yard.host.facts(data=self.yard.data, **facts)
+        words = self.yard.host.facts(data=self.yard.data, service="/shared/service", **facts)
         flags = ["-e", "SINGLE_UID=1"] if self.yard.user else []
         done = self.run("/tmp/attack", *words, *([f"only={only}"] if only else []), flags=flags)
         return verdicts(done.stdout)
@@ -220,7 +226,8 @@ def bwrap(host, user):
     become = ["setpriv", "--reuid", str(host.uid), "--regid", str(host.uid), "--clear-groups",
               "--"] if user else []
     done = subprocess.run([*become, *BWRAP, os.path.join(host.bin, "attack"),
-                           *host.facts(data=host.dir, uid=host.uid if user else 0)],
+                           *host.facts(data=host.dir, uid=host.uid if user else 0,
+                                       service=os.path.join(host.shared, "service"))],
                           capture_output=True, text=True, errors="replace", timeout=120,
                           check=False, stdin=subprocess.DEVNULL, cwd="/",
                           env={"PATH": os.environ["PATH"], "HOST_SECRET": host.token})

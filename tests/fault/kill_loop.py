@@ -29,7 +29,6 @@ SETTLE = 30
 # fails the loop.
 UNREACHABLE = {
     "keeper.store-remove": "only native places that keep their files have stores; no scene here makes one",
-    "db.lease.destroying": "no route destroys a held place yet",
     "workspace.apply.back": "a file would have to change in the instant of its exchange",
     "workspace.apply.again": "and once more in the instant of being put back",
 }

@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -46,19 +47,25 @@ class Server:
         self.trace = os.path.join(self.data, "trace")
         self.keeper_dir = os.path.join(self.data, "keeper")
         self.flags = []
+        self.env = {}
+        self.open_files = None  # limits of descriptors, soft and hard
         self.process = None
 
     def start(self, fault=None, deadline=15, trace=False):
         """True when healthy, False when the program ended by itself (a fault at start)."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("BERTH_")}
+        env.update(self.env)
         if fault:
             env["BERTH_FAULT"] = fault
         if trace:
             env["BERTH_FAULT_TRACE"] = self.trace
+        # A native place would leave others of its kind ready, which look like leaks.
+        default = [] if "--default-environment" in self.flags else ["--default-environment", "Local"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [BERTH, "serve", "--data", self.data, "--allow-fake", *self.flags],
-                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                [BERTH, "serve", "--data", self.data, "--allow-fake", *default, *self.flags],
+                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=self.limit if self.open_files else None)
         end = time.monotonic() + deadline
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -69,6 +76,9 @@ class Server:
             except Died:
                 time.sleep(0.01)
         raise AssertionError("server neither came up nor ended: " + self.tail())
+
+    def limit(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.open_files)
 
     def alive(self):
         return self.process is not None and self.process.poll() is None

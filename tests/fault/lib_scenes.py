@@ -304,6 +304,19 @@ def without_local_environment(w):
     w.server.edit("DELETE FROM environments WHERE driver = 'local'")
 
 
+DEFAULT_SANDBOX = ["--default-environment", "Sandbox"]
+
+
+def without_sandbox(w):
+    """Of a company that is older than its Sandbox, at a server whose default that is."""
+    w.server.edit("DELETE FROM environments WHERE name = 'Sandbox'")
+    w.server.flags = w.server.flags + DEFAULT_SANDBOX
+
+
+def ask_for_default(w):
+    w.call("GET", w.of_company("environments/default"))
+
+
 def in_workspace_before(w):
     project = w.make(w.of_company("projects"), {"name": "p"})["id"]
     w.server.edit(
@@ -363,6 +376,16 @@ def idle(w):
     held = w.lease(w.environment("plain"), idleSeconds=1)
     w.exec(held, "sleep", "0.5")
     w.until(w.at_rest)
+
+
+def destroy(w):
+    """What is held, and what is free since."""
+    for held in (True, False):
+        lease = w.lease(w.environment("pool", reuseLease=True))
+        if lease and not held:
+            w.release(lease)
+        if lease:
+            w.call("POST", f"/api/environment-leases/{lease['id']}/destroy", {})
 
 
 def retain(w):
@@ -442,6 +465,16 @@ def resume_again(w):
         hold_and_release(w)
 
 
+def begin_unknown(w):
+    """The server dies between the start of a command and its record."""
+    w.exec(w.lease(w.environment("plain")), "sleep", "600")
+
+
+def find_unknown(w):
+    w.until(lambda: w.server.query("SELECT 1 FROM activity WHERE action = 'environment.exec_found'"))
+    rest(w)
+
+
 def rest(w):
     def given_back():
         w.give_back()
@@ -517,7 +550,9 @@ def other_node(w):
 def compress(w):
     """The log of a run that has ended is compressed behind it, and says the same."""
     run = w.run("seq", "1", "5000")
-    if not w.await_run(run):
+    # With a fault in the way it may have printed nothing.
+    if not w.await_run(run) or w.server.query("SELECT 1 FROM runs WHERE id = ? AND status <> 'succeeded'",
+                                              run):
         return
     packed = os.path.join(w.server.data, "logs", run[-2:], f"{run}.data.zst")
     w.until(lambda: os.path.exists(packed))
@@ -529,6 +564,9 @@ def compress(w):
 def upkeep(w):
     w.await_run(w.run("true", environmentId=w.environment("plain")))
     w.release(w.lease(w.environment("plain"), key="k"))
+    w.await_run(w.run("false", environmentId=w.environment("plain")))
+    # Values of a run that failed a day ago go before the run does.
+    w.server.edit("UPDATE runs SET finished_at = 1 WHERE status = 'failed'")
     w.call("POST", "/api/backup", {})
     w.call("POST", "/api/prune", {"olderThanSeconds": 0})
 
@@ -565,14 +603,16 @@ SCENES = [Scene(act) for act in (
     records, change_records, people, beats, run_here, run_much, run_in_place, run_bare, fail_and_retry,
     bring_files, bring_and_collect, bring_many, bring_repository, bring_worktree, stage_by_hand,
     cancel_and_time_out,
-    wait_in_queue, lease_by_hand, lease_with_command, pause, refused_with_key, expire, idle, retain, reuse, resume_in_vain,
+    wait_in_queue, lease_by_hand, lease_with_command, pause, refused_with_key, expire, idle, destroy, retain, reuse, resume_in_vain,
     stubborn_release, archive, vanish, unexplained, compress, upkeep)] + [
     Scene(run_here, hold, without_local_environment, name="run_without_local"),
+    Scene(ask_for_default, beats, without_sandbox),
     Scene(in_workspace, in_workspace_before),
     Scene(grant_fails, faults="db.lease.grant.before@1:error"),
     Scene(grant_fails, faults="db.lease.grant.before@1:error,db.lease.orphan.before@1:error",
           name="grant_and_orphan_fail"),
     Scene(stubborn_release, faults="db.lease.cleaned.before@1:error", name="cleaned_in_vain"),
+    Scene(hold_and_release, faults="db.lease.released.before@1:error", name="released_in_vain"),
     Scene(rest, grant_fails, name="spool_at_start",
           before_faults="db.lease.grant.before@1:error,db.lease.orphan.before:error,"
           "db.lease.unspool.before:kill"),
@@ -584,9 +624,11 @@ SCENES = [Scene(act) for act in (
     Scene(rest, hold_here, reboot, name="rebooted"),
     Scene(rest, leave_queue, other_node, name="dead_node"),
     Scene(take_up, leave_work, name="crash"),
+    Scene(take_up, leave_work, name="reconnect", faults="channel.attach.before@1:error"),
     Scene(rest, leave_bare, name="crash_without_relays"),
     Scene(take_up, leave_work, without_relays, name="crash_with_relays"),
     Scene(rest, run_here, name="begin_interrupted", before_faults="channel.exec_start.before:kill"),
     Scene(rest, end_while_down, say_go, name="ended_while_down"),
+    Scene(find_unknown, begin_unknown, before_faults="driver.start.after:kill"),
     Scene(rest, bring_files, name="collect_interrupted", before_faults="workspace.apply.swap:kill"),
 ]

@@ -120,7 +120,8 @@ def kept_rows(data, cutoff):
 def columns_of(connection, table):
     """Those of the oldest schema that is tried."""
     names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-    return ", ".join(n for n in names if n not in FILES_COLUMNS)
+    return ", ".join(n for n in names
+                     if n not in FILES_COLUMNS and (table, n) not in LATER_COLUMNS)
 
 
 def sound(path):
@@ -245,11 +246,17 @@ def killed_backup(house, server, fault):
 
 FILES_COLUMNS = ("workspace", "workspace_report", "place_kept_until")
 OLD_SCHEMA = 4  # as before runs could bring files
+LATER_INDEXES = ("places_gone_idx", "runs_issue_idx", "runs_project_idx", "runs_environment_idx",
+                 "runs_secrets_idx")
+LATER_COLUMNS = (("leases", "paused"), ("tokens", "permissions"), ("runs", "secrets"),
+                 ("agents", "trust"), ("projects", "trust"), ("issues", "trust"),
+                 ("execution_workspaces", "trust"), ("environments", "trust"),
+                 ("nodes", "clock_offset_ms"))
 
 
 def make_old(server):
-    server.edit("DROP INDEX IF EXISTS places_gone_idx",
-                "ALTER TABLE leases DROP COLUMN paused",
+    server.edit(*(f"DROP INDEX IF EXISTS {index}" for index in LATER_INDEXES),
+                *(f"ALTER TABLE {table} DROP COLUMN {column}" for table, column in LATER_COLUMNS),
                 *(f"ALTER TABLE runs DROP COLUMN {column}" for column in FILES_COLUMNS),
                 f"DELETE FROM schema_migrations WHERE version > {OLD_SCHEMA}")
 

@@ -367,14 +367,94 @@ static void execs_in_a_lease_are_for_those_who_may_have_leases(void **state)
 	_cleanup_free_ char *show = xasprintf("/api/execs/%s", json_str(exec, "id"));
 	_cleanup_free_ char *signal = xasprintf("%s/signal", show);
 
-	asked_refused(p, OPERATOR, 403, "environments:manage", CALL("GET", show));
-	asked_refused(p, VIEWER, 403, "environments:manage", CALL("GET", show));
-	asked_refused(p, AGENT, 403, "environments:manage", CALL("GET", show));
+	asked_refused(p, VIEWER, 403, "leases:use", CALL("GET", show));
+	asked_refused(p, AGENT, 403, "leases:use", CALL("GET", show));
 	asked_refused(p, OUTSIDER, 404, "Exec not found", CALL("GET", show));
 	assert_asked(p, 200, ADMIN, CALL("GET", show));
-	asked_refused(p, OPERATOR, 403, "environments:manage",
-		      CALL("POST", signal, "{\"signal\": \"KILL\"}"));
+	assert_asked(p, 200, OPERATOR, CALL("GET", show));
+	asked_refused(p, VIEWER, 403, "read-only", CALL("POST", signal, "{\"signal\": \"KILL\"}"));
 	assert_asked(p, 200, GRANTED, CALL("POST", signal, "{\"signal\": \"KILL\"}"));
+}
+
+static void an_operator_uses_places_and_does_not_redefine_them(void **state)
+{
+	struct people *p = *state;
+	_cleanup_free_ char *leases = xasprintf("/api/environments/%s/leases", p->ours.environment);
+	_cleanup_free_ char *environment = xasprintf("/api/environments/%s", p->ours.environment);
+	_cleanup_json_ json_t *lease = asked_json(p, OPERATOR, 201, CALL("POST", leases, "{}"));
+	_cleanup_free_ char *exec =
+		xasprintf("/api/environment-leases/%s/exec?stream=0", json_str(lease, "id"));
+	_cleanup_free_ char *files =
+		xasprintf("/api/environment-leases/%s/files/list?path=.", json_str(lease, "id"));
+	_cleanup_free_ char *release =
+		xasprintf("/api/environment-leases/%s/release", json_str(lease, "id"));
+
+	assert_asked(p, 200, OPERATOR, CALL("GET", leases));
+	assert_asked(p, 200, OPERATOR, CALL("POST", exec, "{\"command\": [\"true\"]}"));
+	assert_asked(p, 200, OPERATOR, CALL("GET", files));
+	assert_asked(p, 200, OPERATOR, CALL("POST", release, "{}"));
+	asked_refused(p, OPERATOR, 403, "environments:manage",
+		      CALL("PATCH", environment, "{\"config\": {}}"));
+	asked_refused(p, OPERATOR, 403, "environments:manage", CALL("DELETE", environment));
+}
+
+/* ---- words for permissions ---- */
+
+static void a_word_that_is_no_permission_is_named_with_those_there_are(void **state)
+{
+	struct people *p = *state;
+	_cleanup_free_ char *member =
+		xasprintf("/api/companies/%s/members/user/%s", p->ours.company, p->user[OPERATOR]);
+	const char *grant = "{\"permissions\": [\"leases:use\", \"leases:manage\"]}";
+	const char *token = "{\"name\": \"t\", \"permissions\": [\"leases:manage\"]}";
+
+	asked_refused(p, OWNER, 400, "\"leases:manage\"; there are agents:create, ",
+		      CALL("PUT", member, grant));
+	asked_refused(p, OWNER, 400, "leases:use, metrics:read", CALL("PUT", member, grant));
+	asked_refused(p, OWNER, 400, "\"leases:manage\"; there are agents:create, ",
+		      CALL("POST", "/api/tokens", token));
+}
+
+static void metrics_read_is_an_instance_admins_to_give_and_opens_metrics_alone(void **state)
+{
+	struct people *p = *state;
+	const char *wish = "{\"name\": \"t\", \"permissions\": [\"metrics:read\"]}";
+	_cleanup_free_ char *member =
+		xasprintf("/api/companies/%s/members/user/%s", p->ours.company, p->user[OPERATOR]);
+
+	asked_refused(p, OWNER, 403, "instance admins", CALL("POST", "/api/tokens", wish));
+	asked_refused(p, LOCAL, 400, "--only metrics:read",
+		      CALL("PUT", member, "{\"permissions\": [\"metrics:read\"]}"));
+	assert_asked(p, 200, SCRAPER, CALL("GET", "/metrics"));
+	asked_refused(p, SCRAPER, 403, "this token is for", CALL("GET", "/api/me"));
+	asked_refused(p, SCRAPER, 403, "this token is for", CALL("POST", "/api/tokens", wish));
+	asked_refused(p, SCRAPER, 403, "this token is for", CALL("GET", "/api/users"));
+}
+
+static void a_limited_token_of_an_admin_is_no_admin(void **state)
+{
+	struct people *p = *state;
+	_cleanup_free_ char *wish = xasprintf(
+		"{\"name\": \"t\", \"userId\": \"%s\", \"permissions\": [\"leases:use\"]}",
+		p->user[OWNER]);
+	_cleanup_json_ json_t *made = asked_json(p, LOCAL, 201, CALL("POST", "/api/tokens", wish));
+	_cleanup_free_ char *leases = xasprintf("/api/environments/%s/leases", p->ours.environment);
+	_cleanup_free_ char *theirs =
+		xasprintf("/api/environments/%s/leases", p->theirs.environment);
+	_cleanup_free_ char *environment = xasprintf("/api/environments/%s", p->ours.environment);
+	struct call call = { .method = "GET", .path = leases, .token = json_str(made, "token") };
+	_cleanup_buf_ struct buf out = { 0 };
+
+	assert_string_equal(
+		json_string_value(json_array_get(json_array_at(made, "permissions"), 0)),
+		"leases:use");
+	assert_int_equal(call_raw(&p->api, &call, &out), 200);
+	call.path = theirs;
+	assert_int_equal(call_raw(&p->api, &call, &out), 404);
+	call.path = environment;
+	assert_int_equal(call_raw(&p->api, &call, &out), 403);
+	call.path = "/metrics";
+	assert_int_equal(call_raw(&p->api, &call, &out), 403);
 }
 
 /* ---- what is one's own ---- */
@@ -398,13 +478,40 @@ static void people_see_their_own_companies_and_tokens(void **state)
 	assert_string_equal(json_str(json_array_get(agents, 0), "id"), p->theirs.company);
 	assert_int_equal(json_array_size(none), 0);
 	assert_int_equal(json_array_size(tokens), 1);
-	assert_int_equal(json_array_size(all), 7);
+	assert_int_equal(json_array_size(all), 8);
 	asked_refused(p, OPERATOR, 403, "Instance admin", CALL("GET", others));
 	asked_refused(p, OPERATOR, 403, "Instance admin", CALL("POST", "/api/tokens", wish));
 	asked_refused(p, AGENT, 403, "Board access", CALL("GET", "/api/tokens"));
 	assert_asked(p, 200, INSTANCE_ADMIN, CALL("GET", others));
 	refused(&p->api, 422, "unprocessable", "userId",
 		CALL("POST", "/api/tokens", "{\"name\": \"x\"}"));
+}
+
+/* By name as by id, and a company that is not there cannot be told from one that is not theirs. */
+static void the_name_of_another_company_tells_nothing(void **state)
+{
+	static const char *const foreign[] = { "theirs-only", "no-such-company" };
+	struct people *p = *state;
+
+	for (enum who who = OWNER; who <= RUN; who++) {
+		if (who == SUSPENDED)
+			continue;
+		assert_asked(p, 200, who, CALL("GET", "/api/companies/ours/agents"));
+		for (size_t i = 0; i < ARRAY_SIZE(foreign); i++) {
+			PATH("/api/companies/%s/agents", foreign[i]);
+
+			asked_refused(p, who, 403,
+				      who >= AGENT ? "Agent key cannot access another company"
+						   : "User does not have access to this company",
+				      CALL("GET", path));
+		}
+	}
+	assert_asked(p, 403, SUSPENDED, CALL("GET", "/api/companies/ours/agents"));
+	assert_asked(p, 403, OUTSIDER, CALL("GET", "/api/companies/ours/agents"));
+	assert_asked(p, 403, OUT_AGENT, CALL("GET", "/api/companies/ours/agents"));
+	assert_asked(p, 403, VIEWER,
+		     CALL("POST", "/api/companies/ours/agents", "{\"name\": \"a\"}"));
+	assert_asked(p, 404, INSTANCE_ADMIN, CALL("GET", "/api/companies/no-such-company/agents"));
 }
 
 static void a_token_of_ones_own_can_be_made_with_a_token(void **state)
@@ -458,16 +565,19 @@ static void an_agent_starts_runs_of_itself_only(void **state)
 {
 	struct people *p = *state;
 	PATH("/api/companies/%s/runs", p->ours.company);
-	_cleanup_free_ char *own = xasprintf(
+	_cleanup_free_ char *own =
+		xasprintf("{\"command\": [\"true\"], \"agentId\": \"%s\"}", p->ours.agent);
+	_cleanup_free_ char *elsewhere = xasprintf(
 		"{\"command\": [\"true\"], \"agentId\": \"%s\", \"environmentId\": \"%s\"}",
 		p->ours.agent, p->ours.environment);
-	_cleanup_free_ char *nobodys = xasprintf(
-		"{\"command\": [\"true\"], \"environmentId\": \"%s\"}", p->ours.environment);
+	const char *nobodys = "{\"command\": [\"true\"]}";
 
 	assert_asked(p, 201, AGENT, CALL("POST", path, own));
 	assert_asked(p, 201, RUN, CALL("POST", path, own));
 	asked_refused(p, CREATOR, 403, "itself", CALL("POST", path, own));
 	asked_refused(p, AGENT, 403, "itself", CALL("POST", path, nobodys));
+	/* Where it runs others have chosen. */
+	asked_refused(p, AGENT, 403, "environmentId", CALL("POST", path, elsewhere));
 }
 
 static void members_are_managed_by_owners(void **state)
@@ -484,6 +594,116 @@ static void members_are_managed_by_owners(void **state)
 	asked_refused(p, OWNER, 409, "needs an owner", CALL("DELETE", self));
 	assert_asked(p, 200, OWNER, CALL("DELETE", path));
 	assert_asked(p, 404, OWNER, CALL("DELETE", path));
+}
+
+/* ---- this host, as environments name it ---- */
+
+#define NATIVE(config)                                                                             \
+	"{\"name\": \"n\", \"driver\": \"sandbox\", \"config\": {\"provider\": "                   \
+	"\"native\", " config "}}"
+#define MOUNT(mode)                                                                                \
+	"\"mounts\": [{\"source\": \"/usr/share\", \"target\": \"/mnt/x\", \"readOnly\": " mode "}]"
+
+static const struct {
+	const char *body, *patch, *flag;
+	enum allow_switch opened; /* ALLOW_SWITCHES: it is a list */
+	enum allow_list list;
+} HOSTS[] = {
+	{ NATIVE("\"network\": \"host\""), "{\"config\": {\"network\": \"host\"}}",
+	  "--allow-host-network-for-tokens", ALLOW_HOST_NETWORK, ALLOW_LISTS },
+	{ NATIVE("\"user\": \"root\""), "{\"config\": {\"user\": \"root\"}}",
+	  "--allow-root-user-for-tokens", ALLOW_ROOT_USER, ALLOW_LISTS },
+	{ NATIVE("\"sockets\": true"), "{\"config\": {\"sockets\": true}}",
+	  "--allow-sockets-for-tokens", ALLOW_SOCKETS, ALLOW_LISTS },
+	{ NATIVE(MOUNT("false")), "{\"config\": {" MOUNT("false") "}}",
+	  "--allow-writable-mounts-for-tokens", ALLOW_WRITABLE_MOUNTS, ALLOW_MOUNT_RW },
+	{ NATIVE(MOUNT("true")), "{\"config\": {" MOUNT("true") "}}", "--allow-mount gives",
+	  ALLOW_SWITCHES, ALLOW_MOUNT },
+	{ NATIVE("\"root\": \"/usr/share\""), "{\"config\": {\"root\": \"/usr/share\"}}",
+	  "--allow-root gives", ALLOW_SWITCHES, ALLOW_ROOT },
+};
+
+static void a_token_saves_nothing_of_this_host_that_is_not_open(void **state)
+{
+	struct people *p = *state;
+	struct allow *allow = &p->api.server->options.allow;
+	char *list[] = { (char[]){ "/usr" }, NULL }, *theirs[] = { NULL, NULL };
+	PATH("/api/companies/%s/environments", p->ours.company);
+	_cleanup_free_ char *probe = xasprintf("%s/probe-config", path);
+
+	theirs[0] = xasprintf("%s=/usr", p->theirs.company);
+	for (size_t i = 0; i < ARRAY_SIZE(HOSTS); i++) {
+		static const enum who ASKING[] = { INSTANCE_ADMIN, OWNER };
+		_cleanup_json_ json_t *plain = asked_json(
+			p, OWNER, 201, CALL("POST", path, NATIVE("\"network\": \"none\"")));
+		_cleanup_free_ char *one = xasprintf("/api/environments/%s", json_str(plain, "id"));
+		_cleanup_free_ char *probed = xasprintf("%s/probe", one);
+
+		for (size_t k = 0; k < ARRAY_SIZE(ASKING); k++) {
+			asked_refused(p, ASKING[k], 403, HOSTS[i].flag,
+				      CALL("POST", path, HOSTS[i].body));
+			asked_refused(p, ASKING[k], 403, HOSTS[i].flag,
+				      CALL("PATCH", one, HOSTS[i].patch));
+		}
+		asked_refused(p, OWNER, 403, HOSTS[i].flag, CALL("POST", probe, HOSTS[i].body));
+		/* Agents never do, whatever is open. */
+		assert_asked(p, 403, CREATOR, CALL("POST", path, HOSTS[i].body));
+		assert_asked(p, 403, GRANTED, CALL("PATCH", one, HOSTS[i].patch));
+		if (HOSTS[i].opened < ALLOW_SWITCHES)
+			allow->open[HOSTS[i].opened] = true;
+		/* A list of another company is none of ours; a switch alone opens no directory. */
+		if (HOSTS[i].list < ALLOW_LISTS) {
+			allow->list[HOSTS[i].list] = theirs;
+			asked_refused(p, OWNER, 403, ALLOW_LIST_FLAGS[HOSTS[i].list],
+				      CALL("PATCH", one, HOSTS[i].patch));
+			allow->list[HOSTS[i].list] = list;
+		}
+		assert_asked(p, 200, OWNER, CALL("PATCH", one, HOSTS[i].patch));
+		*allow = (struct allow){ 0 };
+		/* Saved while it was open: refused now, where it would be used. */
+		{
+			_cleanup_free_ char *leases = xasprintf("%s/leases", one);
+
+			asked_refused(p, OPERATOR, 403, HOSTS[i].flag, CALL("POST", leases, "{}"));
+			asked_refused(p, OWNER, 403, HOSTS[i].flag, CALL("POST", probed, "{}"));
+		}
+		assert_asked(p, 200, OWNER, CALL("PATCH", one, "{\"name\": \"renamed\"}"));
+		/* The server's own user needs none of it. */
+		_cleanup_json_ json_t *wide =
+			asked_json(p, LOCAL, 201, CALL("POST", path, HOSTS[i].body));
+		_cleanup_free_ char *its = xasprintf("/api/environments/%s", json_str(wide, "id"));
+
+		assert_asked(p, 200, LOCAL, CALL("DELETE", its));
+		assert_asked(p, 200, OWNER, CALL("DELETE", one));
+	}
+	free(theirs[0]);
+}
+
+static void a_run_of_a_token_gets_nothing_of_this_host_that_is_not_open(void **state)
+{
+	struct people *p = *state;
+	PATH("/api/companies/%s/environments", p->ours.company);
+	_cleanup_json_ json_t *wide =
+		asked_json(p, LOCAL, 201, CALL("POST", path, NATIVE("\"network\": \"host\"")));
+	_cleanup_free_ char *runs = xasprintf("/api/companies/%s/runs", p->ours.company);
+	_cleanup_free_ char *body = xasprintf(
+		"{\"command\": [\"true\"], \"environmentId\": \"%s\"}", json_str(wide, "id"));
+	char id[ID_SIZE];
+
+	take_id(asked_json(p, OWNER, 201, CALL("POST", runs, body)), id);
+	_cleanup_free_ char *show = xasprintf("/api/runs/%s", id);
+
+	WAIT_FOR(({
+		_cleanup_json_ json_t *run = get(&p->api, show);
+		bool ended = json_str(run, "finishedAt") != NULL;
+
+		if (ended) {
+			assert_string_equal(json_str(run, "status"), "failed");
+			assert_non_null(
+				strstr(json_str(run, "error"), "--allow-host-network-for-tokens"));
+		}
+		ended;
+	}));
 }
 
 /* ---- directories of the server's machine ---- */
@@ -503,13 +723,13 @@ static void a_token_brings_no_directory_that_the_operator_did_not_allow(void **s
 	char id[ID_SIZE];
 
 	assert_int_equal(mkdir(work, 0755), 0);
-	asked_refused(p, OWNER, 403, "--allow-path", CALL("POST", path, body));
-	asked_refused(p, INSTANCE_ADMIN, 403, "--allow-path", CALL("POST", path, body));
-	asked_refused(p, OWNER, 403, "--allow-path", CALL("POST", plan, wish));
-	asked_refused(p, OWNER, 403, "--allow-path",
+	asked_refused(p, OWNER, 403, "--allow-workspace", CALL("POST", path, body));
+	asked_refused(p, INSTANCE_ADMIN, 403, "--allow-workspace", CALL("POST", path, body));
+	asked_refused(p, OWNER, 403, "--allow-workspace", CALL("POST", plan, wish));
+	asked_refused(p, OWNER, 403, "--allow-workspace",
 		      CALL("POST", stage, "{\"path\": \"/usr/share\"}"));
 	/* Nor one that is not there, in other words. */
-	asked_refused(p, OWNER, 403, "--allow-path",
+	asked_refused(p, OWNER, 403, "--allow-workspace",
 		      CALL("POST", stage, "{\"path\": \"/no/such/directory\"}"));
 	/* Nor by repeating a run of the server's own user. */
 	take_id(asked_json(p, LOCAL, 201, CALL("POST", path, body)), id);
@@ -522,7 +742,7 @@ static void a_token_brings_no_directory_that_the_operator_did_not_allow(void **s
 			break;
 		usleep(5000);
 	}
-	asked_refused(p, OWNER, 403, "--allow-path", CALL("POST", retry, "{}"));
+	asked_refused(p, OWNER, 403, "--allow-workspace", CALL("POST", retry, "{}"));
 }
 
 int main(void)
@@ -547,13 +767,20 @@ int main(void)
 		people_test(a_token_does_not_open_this_host),
 		people_test(a_token_does_not_write_anywhere_as_the_server),
 		people_test(execs_in_a_lease_are_for_those_who_may_have_leases),
+		people_test(an_operator_uses_places_and_does_not_redefine_them),
+		people_test(a_word_that_is_no_permission_is_named_with_those_there_are),
+		people_test(metrics_read_is_an_instance_admins_to_give_and_opens_metrics_alone),
+		people_test(a_limited_token_of_an_admin_is_no_admin),
 		people_test(people_see_their_own_companies_and_tokens),
+		people_test(the_name_of_another_company_tells_nothing),
 		people_test(a_token_of_ones_own_can_be_made_with_a_token),
 		people_test(agents_make_no_keys),
 		people_test(an_agent_that_was_removed_has_no_keys),
 		people_test(an_agent_starts_runs_of_itself_only),
 		people_test(members_are_managed_by_owners),
 		people_test(a_token_brings_no_directory_that_the_operator_did_not_allow),
+		people_test(a_token_saves_nothing_of_this_host_that_is_not_open),
+		people_test(a_run_of_a_token_gets_nothing_of_this_host_that_is_not_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,6 +254,137 @@ static void an_operators_lease_lives_through_a_restart(void **state)
 	assert_int_equal(json_array_size(audit), 0);
 }
 
+/* A sandbox of the fake provider with more in its config. */
+static void add_box(struct api_test *t, const char *name, const char *config, char id[ID_SIZE])
+{
+	PATH("/api/companies/%s/environments", t->company);
+	_cleanup_free_ char *body =
+		xasprintf("{\"name\": \"%s\", \"driver\": \"sandbox\","
+			  " \"config\": {\"provider\": \"fake\", \"reuseLease\": true%s}}",
+			  name, config);
+
+	take_id(post(t, 201, path, body), id);
+}
+
+static json_t *destroy(struct api_test *t, const json_t *lease)
+{
+	PATH("/api/environment-leases/%s/destroy", json_str(lease, "id"));
+
+	return post(t, 200, path, "{}");
+}
+
+static void held_retained_and_free_places_can_be_destroyed(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_json_ json_t *held = acquire(t, t->box, "{}"), *ended = destroy(t, held);
+
+	assert_string_equal(json_str(ended, "status"), "failed");
+	assert_string_equal(json_str(ended, "placeState"), "gone");
+
+	_cleanup_json_ json_t *kept = acquire(t, t->box, "{\"policy\": \"retain_on_failure\"}");
+	PATH("/api/environment-leases/%s/release", json_str(kept, "id"));
+
+	json_decref(post(t, 200, path, "{\"status\": \"failed\"}"));
+	assert_int_equal(count(t, "retained"), 1);
+
+	_cleanup_json_ json_t *unkept = destroy(t, kept);
+
+	assert_string_equal(json_str(unkept, "placeState"), "gone");
+	assert_int_equal(count(t, "retained"), 0);
+
+	_cleanup_json_ json_t *last = acquire(t, t->box, "{}");
+	_cleanup_free_ char *release =
+		xasprintf("/api/environment-leases/%s/release", json_str(last, "id"));
+
+	json_decref(post(t, 200, release, "{}"));
+	assert_int_equal(count(t, "free"), 1);
+
+	_cleanup_json_ json_t *gone = destroy(t, last);
+
+	assert_string_equal(json_str(gone, "status"), "released");
+	assert_int_equal(count(t, "free"), 0);
+}
+
+static void the_place_of_a_later_holder_is_not_destroyed(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_json_ json_t *old = acquire(t, t->box, "{}");
+	PATH("/api/environment-leases/%s", json_str(old, "id"));
+	_cleanup_free_ char *release = xasprintf("%s/release", path);
+	_cleanup_free_ char *ruin = xasprintf("%s/destroy", path);
+
+	json_decref(post(t, 200, release, "{}"));
+
+	_cleanup_json_ json_t *new = acquire(t, t->box, "{}");
+	_cleanup_free_ char *theirs =
+		xasprintf("/api/environment-leases/%s/destroy", json_str(new, "id"));
+
+	refused(t, 409, "place_busy", "held by lease", CALL("POST", ruin, "{}"));
+	refused(t, 409, "lease_generation_stale", NULL,
+		CALL("POST", theirs, "{\"generation\": 1}"));
+	assert_int_equal(count(t, "active"), 1);
+}
+
+static void a_place_that_cannot_be_destroyed_is_queued_and_carries_the_code(void **state)
+{
+	struct api_test *t = *state;
+	char box[ID_SIZE];
+
+	add_box(t, "stuck",
+		", \"faults\": {\"destroy\": {\"fail\": true, \"message\": \"no such cloud\"}}",
+		box);
+
+	_cleanup_json_ json_t *lease = acquire(t, box, "{}");
+	PATH("/api/environment-leases/%s", json_str(lease, "id"));
+	_cleanup_free_ char *ruin = xasprintf("%s/destroy", path);
+
+	refused(t, 502, "lease_cleanup_failed", "no such cloud", CALL("POST", ruin, "{}"));
+
+	_cleanup_json_ json_t *shown = get(t, path), *audit = get(t, "/api/audit");
+	const json_t *why = json_object_at(shown, "cleanupError");
+
+	assert_string_equal(json_str(shown, "status"), "pending_cleanup");
+	assert_string_equal(json_str(why, "code"), "lease_cleanup_failed");
+	assert_string_equal(json_str(json_array_get(audit, 0), "code"), "lease_cleanup_failed");
+}
+
+static void a_release_that_failed_carries_the_code(void **state)
+{
+	struct api_test *t = *state;
+	char box[ID_SIZE];
+
+	add_box(t, "stuck", ", \"faults\": {\"release\": {\"fail\": true}}", box);
+
+	_cleanup_json_ json_t *lease = acquire(t, box, "{}");
+	PATH("/api/environment-leases/%s/release", json_str(lease, "id"));
+	_cleanup_json_ json_t *released = post(t, 200, path, "{}");
+	const json_t *why = json_object_at(released, "cleanupError");
+	_cleanup_free_ char *list = xasprintf("/api/environments/%s/leases", box);
+	_cleanup_json_ json_t *listed = get(t, list), *activity = NULL;
+	_cleanup_free_ char *log = xasprintf("/api/companies/%s/activity?limit=1", t->company);
+	const json_t *entry;
+
+	assert_string_equal(json_str(released, "status"), "pending_cleanup");
+	assert_string_equal(json_str(why, "code"), "lease_release_failed");
+	assert_int_equal(json_int(why, "attempts", 0), 1);
+	why = json_object_at(json_array_get(listed, 0), "cleanupError");
+	assert_non_null(json_str(why, "code"));
+	activity = get(t, log);
+	entry = json_object_at(json_array_get(json_array_at(activity, "items"), 0), "details");
+	assert_string_equal(json_str(entry, "code"), "lease_release_failed");
+}
+
+static void a_place_that_cannot_be_reached_is_no_lease(void **state)
+{
+	struct api_test *t = *state;
+	PATH("/api/environments/%s/leases", t->box);
+
+	assert_int_equal(fault_init("driver.open.before:error", NULL), 0);
+	refused(t, 502, "transport_resolution_failed", "could not reach", CALL("POST", path, "{}"));
+	assert_int_equal(fault_init(NULL, NULL), 0);
+	assert_int_equal(count(t, "active"), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -270,6 +401,11 @@ int main(void)
 		api_unit_test(a_refused_request_leaves_its_key_free),
 		api_unit_test(an_unknown_lease_is_404),
 		api_unit_test(an_operators_lease_lives_through_a_restart),
+		api_unit_test(held_retained_and_free_places_can_be_destroyed),
+		api_unit_test(the_place_of_a_later_holder_is_not_destroyed),
+		api_unit_test(a_place_that_cannot_be_destroyed_is_queued_and_carries_the_code),
+		api_unit_test(a_place_that_cannot_be_reached_is_no_lease),
+		api_unit_test(a_release_that_failed_carries_the_code),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,59 @@ static void a_company_is_made_once_per_name(void **state)
 	_cleanup_json_ json_t *all = get(t, "/api/companies");
 
 	assert_string_equal(json_str(company, "name"), "second");
-	assert_int_equal(json_array_size(all), 2);
+	/* Beside it the fixture's, and the one that every server begins with. */
+	assert_int_equal(json_array_size(all), 3);
+}
+
+static void a_new_company_has_a_native_sandbox(void **state)
+{
+	struct api_test *t = *state;
+	char id[ID_SIZE];
+
+	environment_named(t, t->company, "Sandbox", id);
+
+	PATH("/api/environments/%s", id);
+	_cleanup_json_ json_t *sandbox = get(t, path);
+	const json_t *config = json_object_at(sandbox, "config");
+
+	assert_string_equal(json_str(sandbox, "driver"), "sandbox");
+	assert_string_equal(json_str(config, "provider"), "native");
+	assert_string_equal(json_str(config, "network"), "none");
+}
+
+static void a_path_takes_the_name_of_a_company(void **state)
+{
+	struct api_test *t = *state;
+	char spaced[ID_SIZE], agent[ID_SIZE];
+
+	take_id(post(t, 201, "/api/companies", "{\"name\": \"Two Words\"}"), spaced);
+	take_id(post(t, 201, "/api/companies/Two%20Words/agents", "{\"name\": \"a\"}"), agent);
+
+	_cleanup_json_ json_t *company = get(t, "/api/companies/Two%20Words");
+	_cleanup_json_ json_t *runs = get(t, "/api/companies/acme/runs");
+	_cleanup_json_ json_t *renamed = call_json(
+		t, 200, CALL("PATCH", "/api/companies/Two%20Words", "{\"name\": \"Three\"}"));
+	PATH("/api/agents/%s", agent);
+	_cleanup_json_ json_t *made = get(t, path);
+
+	assert_string_equal(json_str(company, "id"), spaced);
+	assert_string_equal(json_str(renamed, "id"), spaced);
+	assert_string_equal(json_str(made, "companyId"), spaced);
+	assert_non_null(json_object_get(runs, "items"));
+	refused(t, 404, "not_found", "Company", CALL("GET", "/api/companies/Two%20Words/agents"));
+	refused(t, 404, "not_found", "Company", CALL("GET", "/api/companies/THREE"));
+}
+
+/* Otherwise it would stand where another company's id is looked for. */
+static void a_company_cannot_be_named_like_an_id(void **state)
+{
+	struct api_test *t = *state;
+	PATH("/api/companies/%s", t->company);
+
+	refused(t, 422, "unprocessable", "UUID",
+		CALL("POST", "/api/companies", "{\"name\": \"" NOWHERE "\"}"));
+	refused(t, 422, "unprocessable", "UUID",
+		CALL("PATCH", path, "{\"name\": \"" NOWHERE "\"}"));
 }
 
 static void an_unknown_company_is_404_on_every_route(void **state)
@@ -175,7 +227,7 @@ static void a_patch_lays_its_keys_over_those_there_are(void **state)
 	refused(t, 400, "validation_error", NULL, CALL("PATCH", path, "{\"driver\": \"warp\"}"));
 }
 
-static void RO_24_another_driver_starts_with_an_empty_config(void **state)
+static void another_driver_starts_with_an_empty_config(void **state)
 {
 	struct api_test *t = *state;
 	char far[ID_SIZE];
@@ -247,14 +299,9 @@ static void an_environment_in_use_stays(void **state)
 {
 	struct api_test *t = *state;
 	PATH("/api/environments/%s", t->box);
-	_cleanup_json_ json_t *lease = acquire(t, t->box, "{}");
-	_cleanup_free_ char *release =
-		xasprintf("/api/environment-leases/%s/release", json_str(lease, "id"));
 
-	refused(t, 409, "environment_in_use", NULL, CALL("DELETE", path));
-	json_decref(post(t, 200, release, "{}"));
-	/* Its reusable place is still there and only this row knows the way to it. */
-	refused(t, 409, "environment_in_use", NULL, CALL("DELETE", path));
+	json_decref(acquire(t, t->box, "{}"));
+	refused(t, 409, "environment_in_use", "berth lease release", CALL("DELETE", path));
 }
 
 static void an_environment_nothing_needs_can_go(void **state)
@@ -280,7 +327,7 @@ static void an_environment_made_under_a_key_is_made_once(void **state)
 	_cleanup_json_ json_t *all = get(t, path);
 
 	assert_true(json_equal(one, two));
-	assert_int_equal(json_array_size(all), 3);
+	assert_int_equal(json_array_size(all), 4);
 	refused(t, 409, "idempotency_key_reused", NULL, other);
 }
 
@@ -288,6 +335,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		api_unit_test(a_company_is_made_once_per_name),
+		api_unit_test(a_new_company_has_a_native_sandbox),
+		api_unit_test(a_path_takes_the_name_of_a_company),
+		api_unit_test(a_company_cannot_be_named_like_an_id),
 		api_unit_test(an_unknown_company_is_404_on_every_route),
 		api_unit_test(context_records_are_made_and_listed),
 		api_unit_test(activity_is_paged_from_the_newest),
@@ -296,7 +346,7 @@ int main(void)
 		api_unit_test(RO_15_the_fake_provider_is_not_for_saving),
 		api_unit_test(RO_23_a_patch_is_told_by_its_fields_never_by_its_values),
 		api_unit_test(a_patch_lays_its_keys_over_those_there_are),
-		api_unit_test(RO_24_another_driver_starts_with_an_empty_config),
+		api_unit_test(another_driver_starts_with_an_empty_config),
 		api_unit_test(RO_25_an_ssh_environment_cannot_be_had_without_its_config),
 		api_unit_test(RO_27_a_missing_environment_is_404_everywhere),
 		api_unit_test(RO_29_a_probe_is_answered_and_noted),

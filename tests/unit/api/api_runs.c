@@ -234,6 +234,50 @@ static void bad_runs_are_refused(void **state)
 		CALL("GET", "/api/runs/" NOWHERE "/log?since=-1"));
 }
 
+static size_t listed(struct api_test *t, const char *what, const char *key, const char *id)
+{
+	PATH("/api/companies/%s/%s?%s=%s", t->company, what, key, id);
+	_cleanup_json_ json_t *page = get(t, path);
+
+	return json_array_size(json_array_at(page, "items"));
+}
+
+static void runs_and_activity_are_listed_by_what_they_belong_to(void **state)
+{
+	struct api_test *t = *state;
+	char agent[ID_SIZE], project[ID_SIZE], issue[ID_SIZE], run[ID_SIZE], other[ID_SIZE];
+	_cleanup_free_ char *agents = xasprintf("/api/companies/%s/agents", t->company);
+	_cleanup_free_ char *projects = xasprintf("/api/companies/%s/projects", t->company);
+	_cleanup_free_ char *issues = xasprintf("/api/companies/%s/issues", t->company);
+	_cleanup_free_ char *runs = xasprintf("/api/companies/%s/runs", t->company);
+	_cleanup_free_ char *body = NULL;
+
+	take_id(post(t, 201, agents, "{\"name\": \"ada\"}"), agent);
+	take_id(post(t, 201, projects, "{\"name\": \"apollo\"}"), project);
+	take_id(post(t, 201, issues, "{\"title\": \"land\"}"), issue);
+	body = xasprintf("{\"command\": [\"true\"], \"agentId\": \"%s\", \"issueId\": \"%s\","
+			 " \"projectId\": \"%s\", \"environmentId\": \"%s\"}",
+			 agent, issue, project, t->box);
+	take_id(post(t, 201, runs, body), run);
+	start_run(t, "true", other);
+	WAIT_FOR(is(t, run, "succeeded") && is(t, other, "succeeded"));
+
+	const char *const OF[][2] = { { "agentId", agent },
+				      { "issueId", issue },
+				      { "projectId", project },
+				      { "environmentId", t->box } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(OF); i++) {
+		assert_int_equal(listed(t, "runs", OF[i][0], OF[i][1]), 1);
+		assert_int_equal(listed(t, "runs", OF[i][0], NOWHERE), 0);
+		/* It was made, and its run had a lease. */
+		assert_true(listed(t, "activity", OF[i][0], OF[i][1]) >= 2);
+		assert_int_equal(listed(t, "activity", OF[i][0], NOWHERE), 0);
+	}
+	assert_int_equal(listed(t, "runs", "status=succeeded&agentId", agent), 1);
+	assert_int_equal(listed(t, "runs", "status=failed&agentId", agent), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -246,6 +290,7 @@ int main(void)
 		api_unit_test(a_run_is_cancelled_and_tried_again),
 		api_unit_test(a_run_asked_for_twice_under_a_key_runs_once),
 		api_unit_test(bad_runs_are_refused),
+		api_unit_test(runs_and_activity_are_listed_by_what_they_belong_to),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

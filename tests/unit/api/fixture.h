@@ -185,6 +185,7 @@ static inline void server_begin(struct api_test *t, bool allow_fake)
 	_cleanup_error_ struct error err = { 0 };
 	struct server_options options = { .data_path = t->data,
 					  .allow_fake = allow_fake,
+					  .default_environment = "Local",
 					  .absence_ms = 20000 };
 
 	use_built_programs();
@@ -214,6 +215,22 @@ static inline void remove_dir(struct api_test *t)
 	assert_int_equal(dir_remove_tree(AT_FDCWD, t->dir, NULL), 0);
 }
 
+/* The id of the environment of that name. */
+static inline void environment_named(const struct api_test *t, const char *company,
+				     const char *name, char out[ID_SIZE])
+{
+	PATH("/api/companies/%s/environments", company);
+	_cleanup_json_ json_t *environments = get(t, path);
+	json_t *item;
+	size_t i;
+
+	out[0] = '\0';
+	json_array_foreach (environments, i, item)
+		if (str_equal(json_str(item, "name"), name))
+			id_copy(out, json_str(item, "id"));
+	assert_true(id_is_valid(out));
+}
+
 /* A company "acme" with its Local environment, and "box", a fake sandbox with one reusable place.
  */
 static inline int api_up(void **state)
@@ -225,9 +242,8 @@ static inline int api_up(void **state)
 	take_id(post(t, 201, "/api/companies", "{\"name\": \"acme\"}"), t->company);
 
 	PATH("/api/companies/%s/environments", t->company);
-	_cleanup_json_ json_t *environments = get(t, path);
 
-	id_copy(t->local, json_str(json_array_get(environments, 0), "id"));
+	environment_named(t, t->company, "Local", t->local);
 	take_id(post(t, 201, path,
 		     "{\"name\": \"box\", \"driver\": \"sandbox\","
 		     " \"config\": {\"provider\": \"fake\", \"reuseLease\": true}}"),

@@ -22,12 +22,13 @@ enum who {
 	RUN,       /* the agent again, with the token of a run */
 	OUTSIDER,  /* the owner of the other company */
 	OUT_AGENT, /* an agent of the other company */
+	SCRAPER,   /* a person in no company, whose token is for metrics:read alone */
 	WHO_COUNT
 };
-static const char *const WHO[] = { "nobody",    "a bad token", "local trust",  "instance admin",
-				   "owner",     "admin",       "operator",     "viewer",
-				   "suspended", "agent",       "creator",      "granted agent",
-				   "run",       "outsider",    "outside agent" };
+static const char *const WHO[] = { "nobody",    "a bad token", "local trust",   "instance admin",
+				   "owner",     "admin",       "operator",      "viewer",
+				   "suspended", "agent",       "creator",       "granted agent",
+				   "run",       "outsider",    "outside agent", "scraper" };
 
 /* What a company has, one of each. */
 struct holdings {
@@ -70,7 +71,8 @@ static inline void make_user(struct people *p, enum who who, const char *company
 	take_id(post(&p->api, 201, "/api/users", name), p->user[who]);
 
 	_cleanup_free_ char *wish =
-		xasprintf("{\"name\": \"t\", \"userId\": \"%s\"}", p->user[who]);
+		xasprintf("{\"name\": \"t\", \"userId\": \"%s\"%s}", p->user[who],
+			  who == SCRAPER ? ", \"permissions\": [\"metrics:read\"]" : "");
 	_cleanup_json_ json_t *token = post(&p->api, 201, "/api/tokens", wish);
 
 	p->token[who] = xstrdup(json_str(token, "token"));
@@ -137,6 +139,7 @@ static inline int people_up(void **state)
 	make_user(p, SUSPENDED, p->ours.company,
 		  "{\"role\": \"admin\", \"status\": \"suspended\"}");
 	make_user(p, OUTSIDER, p->theirs.company, "{\"role\": \"owner\"}");
+	make_user(p, SCRAPER, NULL, NULL);
 	make_at(p, creator, "{\"name\": \"c\", \"permissions\": {\"canCreateAgents\": true}}",
 		"/api/companies/%s/agents", p->ours.company);
 	make_at(p, granted, "{\"name\": \"g\"}", "/api/companies/%s/agents", p->ours.company);

@@ -253,7 +253,14 @@ static void a_sandbox_that_does_not_hold_is_not_made(void **state)
 	struct api_test *t = *state;
 	PATH("/api/companies/%s/sandbox", t->company);
 	_cleanup_free_ char *list = xasprintf("/api/companies/%s/environments", t->company);
+	char first[ID_SIZE];
 
+	/* A new company's is made without a look. */
+	environment_named(t, t->company, "Sandbox", first);
+
+	_cleanup_free_ char *own = xasprintf("/api/environments/%s", first);
+
+	json_decref(call_json(t, 200, CALL("DELETE", own)));
 	server_end(t);
 	setenv("BERTH_RELAY", "/nonexistent/berth-relay", 1);
 

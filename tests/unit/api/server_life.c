@@ -185,20 +185,45 @@ static void an_idle_server_ends_when_asked_to(void **state)
 	assert_int_equal(server_run(t->server, NULL), 0);
 }
 
+/* Only where there is none at all: a company that was renamed does not come back. */
+static void the_first_start_makes_a_company_and_later_ones_do_not(void **state)
+{
+	struct api_test *t = *state;
+	struct server_options options = { .data_path = t->data };
+	char sandbox[ID_SIZE], again[ID_SIZE];
+
+	assert_int_equal(server_start(&options, &t->server, NULL), 0);
+
+	_cleanup_json_ json_t *first = get(t, "/api/companies");
+
+	assert_int_equal(json_array_size(first), 1);
+	assert_string_equal(json_str(json_array_get(first, 0), "name"), "default");
+	environment_named(t, "default", "Sandbox", sandbox);
+	json_decref(
+		call_json(t, 200, CALL("PATCH", "/api/companies/default", "{\"name\": \"x\"}")));
+	server_end(t);
+	assert_int_equal(server_start(&options, &t->server, NULL), 0);
+
+	_cleanup_json_ json_t *second = get(t, "/api/companies");
+
+	assert_int_equal(json_array_size(second), 1);
+	assert_string_equal(json_str(json_array_get(second, 0), "name"), "x");
+	environment_named(t, "x", "Sandbox", again);
+	assert_string_equal(sandbox, again);
+}
+
 static void a_server_with_a_lease_to_see_to_is_not_idle(void **state)
 {
 	struct api_test *t = *state;
 	struct server_options options = { .data_path = t->data, .idle_exit_ms = 1 };
-	char company[ID_SIZE], lease[ID_SIZE];
+	char company[ID_SIZE], local[ID_SIZE], lease[ID_SIZE];
 
 	assert_int_equal(server_start(&options, &t->server, NULL), 0);
 	take_id(post(t, 201, "/api/companies", "{\"name\": \"c\"}"), company);
 	WAIT_FOR(upkeep_is_idle(t->server));
 
-	PATH("/api/companies/%s/environments", company);
-	_cleanup_json_ json_t *environments = get(t, path);
-
-	take_id(acquire(t, json_str(json_array_get(environments, 0), "id"), "{}"), lease);
+	environment_named(t, company, "Local", local);
+	take_id(acquire(t, local, "{}"), lease);
 	WAIT_FOR(http_idle_since(t->server->http) &&
 		 http_idle_since(t->server->http) + 10 < clock_mono(&t->server->clock));
 	assert_false(upkeep_is_idle(t->server));
@@ -232,6 +257,8 @@ static void health_tells_the_owner_how_things_are(void **state)
 	assert_string_equal(json_str(health, "nodeId"), t->server->node.id);
 	assert_int_equal(json_int(health, "bootEpoch", 0), 1);
 	assert_string_equal(json_str(json_object_at(health, "database"), "engine"), "sqlite");
+	assert_memory_equal(json_str(json_object_at(health, "database"), "library"), "SQLite 3.",
+			    strlen("SQLite 3."));
 	assert_int_equal(json_array_size(json_array_at(health, "warnings")), 0);
 
 	server_end(t);
@@ -307,6 +334,7 @@ int main(void)
 		life_test(what_lies_in_the_way_of_the_socket_is_looked_at),
 		life_test(sigterm_stops_the_server),
 		life_test(an_idle_server_ends_when_asked_to),
+		life_test(the_first_start_makes_a_company_and_later_ones_do_not),
 		life_test(a_server_with_a_lease_to_see_to_is_not_idle),
 		life_test(a_server_that_cannot_start_leaves_the_directory_free),
 		life_test(health_tells_the_owner_how_things_are),

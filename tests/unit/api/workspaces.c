@@ -80,7 +80,7 @@ static json_t *finished(const struct api_test *t, const char *id)
 		json_t *run = show(t, id);
 
 		if (json_str(run, "finishedAt") &&
-		    json_object_size(json_object_at(run, "timings")) > 0)
+		    json_object_get(json_object_at(run, "timings"), "releasedMs"))
 			return run;
 		json_decref(run);
 		usleep(5000);
@@ -447,6 +447,20 @@ static void ended_days_ago(struct api_test *t, const char *id, int64_t days)
 	assert_int_equal(DB_WRITE(t->server->db, "test.age", age, &a, NULL), 0);
 }
 
+static void merged_days_ago(const struct api_test *t, const char *id, int64_t days)
+{
+	_cleanup_free_ char *root = xasprintf("%s/workspaces", t->data);
+	_cleanup_(workspace_state_clear) struct workspace_state kept = { 0 };
+	struct results results;
+
+	assert_int_equal(results_open(&results, root, NULL), 0);
+	assert_int_equal(workspace_state_load(&results, id, &kept, NULL), 0);
+	assert_true(kept.applied_at > 0);
+	kept.applied_at -= days * 86400000;
+	assert_int_equal(workspace_state_save(&results, &kept, NULL), 0);
+	results_close(&results);
+}
+
 static int64_t pruned(struct api_test *t, const char *kind, const char *body)
 {
 	_cleanup_json_ json_t *counts = post(t, 200, "/api/prune", body);
@@ -465,6 +479,7 @@ static void what_nobody_collected_outlives_every_pruning_for_a_month(void **stat
 	/* Of a week ago: the one that is home may go. */
 	ended_days_ago(t, kept, 8);
 	ended_days_ago(t, applied, 8);
+	merged_days_ago(t, applied, 8);
 	assert_int_equal(pruned(t, "workspaces", "{\"dryRun\": true}"), 1);
 	assert_int_equal(pruned(t, "workspaces", "{}"), 1);
 	assert_int_equal(pruned(t, "runs", "{\"olderThanSeconds\": 60}"), 1);
@@ -481,6 +496,78 @@ static void what_nobody_collected_outlives_every_pruning_for_a_month(void **stat
 	_cleanup_json_ json_t *audit = get(t, "/api/audit");
 
 	assert_int_equal(json_array_size(audit), 0);
+}
+
+static bool has_displaced(const struct api_test *t, const char *id)
+{
+	_cleanup_free_ char *name = xasprintf(".berth/files-%s", id);
+
+	return is_there(t, name);
+}
+
+static void what_was_merged_outlives_every_pruning_for_a_week(void **state)
+{
+	struct api_test *t = *state;
+	char id[ID_SIZE];
+	_cleanup_json_ json_t *run = run_to_end(t, "echo changed >a.txt", "", id);
+	PATH("/api/runs/%s/changes", id);
+
+	assert_true(has_displaced(t, id));
+	ended_days_ago(t, id, 6);
+	assert_int_equal(pruned(t, "runs", "{\"olderThanSeconds\": 1, \"dryRun\": true}"), 0);
+	assert_int_equal(pruned(t, "runs", "{\"olderThanSeconds\": 1}"), 0);
+	assert_int_equal(pruned(t, "workspaces", "{\"olderThanSeconds\": 1}"), 0);
+	assert_true(has_displaced(t, id));
+	json_decref(get(t, path));
+
+	/* The week begins with the merge, not with the run's end. */
+	ended_days_ago(t, id, 20);
+	assert_int_equal(pruned(t, "runs", "{\"olderThanSeconds\": 60}"), 0);
+	assert_true(has_displaced(t, id));
+	merged_days_ago(t, id, 8);
+	assert_int_equal(pruned(t, "runs", "{\"olderThanSeconds\": 60}"), 1);
+	assert_false(has_displaced(t, id));
+}
+
+static void the_lease_of_kept_results_outlives_pruning_too(void **state)
+{
+	struct api_test *t = *state;
+	_cleanup_json_ json_t *lease = acquire(t, t->box, "{}");
+	const char *id = json_str(lease, "id");
+	_cleanup_free_ char *stage = xasprintf("/api/environment-leases/%s/stage", id);
+	_cleanup_free_ char *collect = xasprintf("/api/environment-leases/%s/collect", id);
+	_cleanup_free_ char *exec = xasprintf("/api/environment-leases/%s/exec?stream=0", id);
+	_cleanup_free_ char *body = xasprintf("{\"path\": \"%s/work\"}", t->dir);
+	_cleanup_free_ char *give = xasprintf("/api/environment-leases/%s/release", id);
+
+	json_decref(post(t, 200, stage, body));
+	json_decref(post(t, 200, exec,
+			 "{\"command\": [\"sh\", \"-c\", \"echo by hand >workspace/a.txt\"]}"));
+	json_decref(post(t, 200, collect, "{}"));
+	json_decref(post(t, 200, give, "{}"));
+
+	_cleanup_json_ json_t *plain = acquire(t, t->box, "{}");
+	_cleanup_free_ char *also =
+		xasprintf("/api/environment-leases/%s/release", json_str(plain, "id"));
+
+	json_decref(post(t, 200, also, "{}"));
+	/* Both ended; the one without results goes. */
+	for (int left = PATIENCE_MS; left > 0; left -= 5) {
+		_cleanup_json_ json_t *before =
+			post(t, 200, "/api/prune",
+			     "{\"olderThanSeconds\": 0, \"dryRun\": true, \"only\": \"leases\"}");
+
+		if (json_int(before, "leases", 0) == 1)
+			break;
+		usleep(5000);
+	}
+	assert_true(pruned(t, "leases", "{\"olderThanSeconds\": 0}") >= 1);
+
+	PATH("/api/environment-leases/%s", id);
+	_cleanup_json_ json_t *audit = get(t, "/api/audit"), *still = get(t, path);
+
+	assert_int_equal(json_array_size(audit), 0);
+	assert_true(has_displaced(t, id));
 }
 
 int main(void)
@@ -501,6 +588,8 @@ int main(void)
 		work_test(a_lease_is_staged_and_collected_by_hand),
 		work_test(results_that_nothing_explains_are_in_the_audit),
 		work_test(what_nobody_collected_outlives_every_pruning_for_a_month),
+		work_test(what_was_merged_outlives_every_pruning_for_a_week),
+		work_test(the_lease_of_kept_results_outlives_pruning_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

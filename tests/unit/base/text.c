@@ -1,4 +1,5 @@
 #include "tempdir.h"
+#include <time.h>
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/text.h"
@@ -246,6 +247,31 @@ static void ids_are_random_and_in_the_order_of_their_times(void **state)
 	assert_false(id_is_valid(NULL));
 }
 
+static int64_t wall_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void ids_of_one_millisecond_are_in_the_order_in_which_they_were_made(void **state)
+{
+	(void)state;
+	char before[ID_SIZE], id[ID_SIZE];
+
+	id_new(before);
+	for (int i = 0; i < 1000; i++) {
+		int64_t from = wall_us();
+
+		while (wall_us() < from + 2)
+			;
+		id_new(id);
+		assert_true(strcmp(before, id) < 0);
+		id_copy(before, id);
+	}
+}
+
 static void copying_an_id_never_overruns(void **state)
 {
 	(void)state;
@@ -298,6 +324,7 @@ int main(void)
 		cmocka_unit_test(base64_has_one_spelling_only),
 		cmocka_unit_test(hex_wants_exactly_its_digits),
 		cmocka_unit_test(ids_are_random_and_in_the_order_of_their_times),
+		cmocka_unit_test(ids_of_one_millisecond_are_in_the_order_in_which_they_were_made),
 		cmocka_unit_test(copying_an_id_never_overruns),
 		cmocka_unit_test(the_boot_id_is_stable_within_a_boot),
 		cmocka_unit_test(sha256_agrees_with_the_standard),

@@ -122,6 +122,37 @@ static void cancel_and_timeout_end_the_whole_tree_and_only_it(void **state)
 	assert_string_equal(g[2].result.signal, "SIGTERM");
 }
 
+/* Whatever holds it: the keeper ends the place, and each command says what became of it. */
+static void a_relay_that_stands_still_keeps_no_command_past_its_deadline(void **state)
+{
+	struct execs *t = *state;
+	struct going g[3];
+	pid_t pids[3], relay;
+
+	for (size_t i = 0; i < ARRAY_SIZE(g); i++) {
+		prepare(t, &g[i], SHELL_COMMAND("echo begun; exec sleep 1000"));
+		g[i].spec.timeout_ms = i == 0 ? 1000 : 0;
+		start_in_thread(t, &g[i]);
+		pids[i] = exec_pid(g[i].exec);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(g); i++)
+		wait_until(runlog_size(t->logs, g[i].id) > 0);
+	relay = relay_pid(t, PLACE);
+	assert_int_equal(kill(relay, SIGSTOP), 0);
+	assert_int_equal(executor_cancel(t->executor, g[1].id, EXEC_CANCELLED, false), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(g); i++) {
+		join(&g[i]);
+		wait_until(!is_alive(pids[i]));
+	}
+	/* Whichever was due first took the others with it. */
+	assert_true(g[0].result.reason == EXEC_TIMEOUT || g[0].result.reason == EXEC_LEASE_LOST);
+	assert_true(g[1].result.reason == EXEC_CANCELLED || g[1].result.reason == EXEC_LEASE_LOST);
+	assert_int_not_equal(g[0].result.reason == EXEC_TIMEOUT,
+			     g[1].result.reason == EXEC_CANCELLED);
+	assert_int_equal(g[2].result.reason, EXEC_LEASE_LOST);
+	assert_false(is_alive(relay));
+}
+
 static void a_stopped_place_ends_its_commands_and_takes_no_more(void **state)
 {
 	struct execs *t = *state;
@@ -569,6 +600,89 @@ static void an_idle_place_is_kept_from_being_given_up(void **state)
 	server_starts(t);
 }
 
+#define IDLE_PLACES 10
+#define HUNG(i) ((i) == 0 || (i) == 9) /* the first two in the order of the executor's table */
+
+static void open_idle_place(struct execs *t, int number, int64_t absence_ms)
+{
+	char id[16];
+	struct exec_place place = place_with(id, 1);
+
+	snprintf(id, sizeof(id), "idle-%d", number);
+	place.absence_ms = absence_ms;
+	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+}
+
+static void relays_that_hang_do_not_keep_the_others_from_being_reached(void **state)
+{
+	struct execs *t = *state;
+	pid_t relays[IDLE_PLACES];
+	uint64_t walls;
+	char id[16];
+
+	for (int i = 0; i < IDLE_PLACES; i++) {
+		open_idle_place(t, i, 6000);
+		snprintf(id, sizeof(id), "idle-%d", i);
+		assert_int_equal(executor_make_place(t->executor, id, 1, 10000, &walls, NULL), 0);
+		wait_until((relays[i] = relay_pid(t, id)) > 0);
+	}
+	executor_free(t->executor);
+	for (int i = 0; i < IDLE_PLACES; i++)
+		if (HUNG(i))
+			kill(relays[i], SIGSTOP);
+	server_starts(t);
+	for (int i = 0; i < IDLE_PLACES; i++)
+		open_idle_place(t, i, 6000);
+	/* Whoever was not reached has ended by then. */
+	poll(NULL, 0, 9000);
+	for (int i = 0; i < IDLE_PLACES; i++) {
+		if (HUNG(i))
+			kill(relays[i], SIGCONT);
+		else if (!is_alive(relays[i]))
+			fail_msg("the relay of idle-%d was given up", i);
+	}
+}
+
+static void prepare_in(struct execs *t, struct going *g, const char *place_id)
+{
+	static char *const argv[] = { (char *)"true", NULL };
+
+	prepare(t, g, argv);
+	g->spec.place_id = place_id;
+	g->spec.generation = 1;
+}
+
+static void a_connection_that_cannot_be_watched_gives_its_place_back_once(void **state)
+{
+	/* The one that is handed over, the one that is made instead, and both. */
+	static const char *const faults[] = { "channel.watch@1:error", "channel.watch@2:error",
+					      "channel.watch:error" };
+	struct execs *t = *state;
+	struct going g;
+
+	prepare(t, &g, COMMAND((char *)"true"));
+	run(t, &g); /* the keeper's connection is there */
+	for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+		char id[16];
+
+		snprintf(id, sizeof(id), "watched-%zu", i);
+		open_place(t, id, 1);
+		prepare_in(t, &g, id);
+		assert_int_equal(fault_init(faults[i], NULL), 0);
+		if (exec_start(t->executor, &g.spec, &g.exec, &g.err) == 0)
+			exec_wait(g.exec, &g.result, NULL);
+		runlog_close(g.log);
+		error_clear(&g.err);
+		assert_int_equal(fault_init(NULL, NULL), 0);
+		/* The place is as good as any. */
+		prepare_in(t, &g, id);
+		run(t, &g);
+		assert_int_equal(g.result.exit_code, 0);
+		assert_int_equal(executor_stop_place(t->executor, id, EXEC_CANCELLED, 10000, NULL),
+				 0);
+	}
+}
+
 static void faults_in_the_channel_are_survived_or_told(void **state)
 {
 	struct execs *t = *state;
@@ -756,6 +870,7 @@ int main(void)
 		with_execs(without_the_fence_a_stale_command_gets_in),
 		with_execs(the_same_exec_cannot_go_twice),
 		with_execs(cancel_and_timeout_end_the_whole_tree_and_only_it),
+		with_execs(a_relay_that_stands_still_keeps_no_command_past_its_deadline),
 		with_execs(a_stopped_place_ends_its_commands_and_takes_no_more),
 		with_execs(stopping_one_place_leaves_the_others),
 		with_execs(a_restarted_server_adopts_what_runs_twice),
@@ -769,6 +884,8 @@ int main(void)
 		with_execs(a_killed_keeper_is_replaced_by_one_that_adopts),
 		with_execs(audit_names_what_nobody_explains_and_reap_ends_it),
 		with_execs(an_idle_place_is_kept_from_being_given_up),
+		with_execs(relays_that_hang_do_not_keep_the_others_from_being_reached),
+		with_execs(a_connection_that_cannot_be_watched_gives_its_place_back_once),
 		with_execs(faults_in_the_channel_are_survived_or_told),
 		with_execs(an_executor_can_go_before_anybody_waited),
 		with_execs(a_command_may_go_ahead_of_the_keepers_answer),

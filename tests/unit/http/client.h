@@ -27,7 +27,7 @@ struct test_server {
 	struct clock clock;
 	struct http *http;
 	int port;
-	int idle_seconds; /* set before server_up; 0: the usual */
+	int idle_seconds, head_seconds; /* set before server_up; 0: the usual */
 	char dir[64];
 	char socket_path[96];
 };
@@ -40,7 +40,8 @@ __attribute__((unused)) static void server_up(struct test_server *server,
 	struct http_options options = { .tables = tables,
 					.server = arg,
 					.clock = &server->clock,
-					.idle_seconds = server->idle_seconds };
+					.idle_seconds = server->idle_seconds,
+					.head_seconds = server->head_seconds };
 
 	clock_init_system(&server->clock);
 	snprintf(server->dir, sizeof(server->dir), "/tmp/berth-http-XXXXXX");

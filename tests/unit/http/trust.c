@@ -1,5 +1,6 @@
 #include "client.h"
 #include "http/trust.h"
+#include <sched.h>
 #include <sys/wait.h>
 
 struct pair {
@@ -120,6 +121,153 @@ static void a_unix_peer_is_who_connected(void **state)
 	assert_false(peer_is_trusted(pair[0]));
 }
 
+struct meeting {
+	char dir[64], path[96];
+	int listener;
+};
+
+static struct meeting meet(void)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	struct meeting m;
+
+	snprintf(m.dir, sizeof(m.dir), "/tmp/berth-trust-XXXXXX");
+	assert_non_null(mkdtemp(m.dir));
+	assert_int_equal(chmod(m.dir, 0755), 0);
+	snprintf(m.path, sizeof(m.path), "%s/s", m.dir);
+	memcpy(name.sun_path, m.path, strlen(m.path));
+	m.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(m.listener, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(chmod(m.path, 0777), 0);
+	assert_int_equal(listen(m.listener, 8), 0);
+	return m;
+}
+
+static void part(struct meeting *m)
+{
+	close(m->listener);
+	unlink(m->path);
+	rmdir(m->dir);
+}
+
+static int come(const struct meeting *m)
+{
+	struct test_server to = { 0 };
+
+	memcpy(to.socket_path, m->path, sizeof(to.socket_path));
+	return dial_unix(&to);
+}
+
+/* Waits for the other side to let it go. */
+static _Noreturn void stay(int fd)
+{
+	char byte;
+
+	_exit((int)read(fd, &byte, 1));
+}
+
+/* A place of an ordinary user's server is such a process: its uid outside is that user's. */
+static void a_peer_in_another_user_namespace_is_not_trusted(void **state)
+{
+	struct meeting m = meet();
+	uid_t uid = (uid_t)-1;
+
+	(void)state;
+
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (unshare(CLONE_NEWUSER) < 0)
+			_exit(1);
+		stay(come(&m));
+	}
+
+	int fd = accept4(m.listener, NULL, NULL, SOCK_CLOEXEC);
+
+	assert_int_equal(peer_uid(fd, &uid, NULL), 0);
+	assert_int_equal(uid, geteuid());
+	assert_false(peer_is_trusted(fd));
+	close(fd);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	part(&m);
+}
+
+static void a_peer_of_our_own_namespace_is_trusted(void **state)
+{
+	struct meeting m = meet();
+
+	(void)state;
+
+	pid_t pid = fork();
+
+	if (pid == 0)
+		stay(come(&m));
+
+	int fd = accept4(m.listener, NULL, NULL, SOCK_CLOEXEC);
+
+	assert_true(peer_is_trusted(fd));
+	close(fd);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	part(&m);
+}
+
+/* Its number may be another process's soon. */
+static void a_peer_that_connected_and_ended_is_not_trusted(void **state)
+{
+	struct meeting m = meet();
+	int held[2];
+	char byte;
+
+	(void)state;
+	assert_int_equal(pipe(held), 0);
+
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		come(&m);
+		close(held[1]);
+		/* The connection stays open in a child of its own. */
+		_exit(fork() == 0 ? (int)read(held[0], &byte, 1) : 0);
+	}
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+
+	int fd = accept4(m.listener, NULL, NULL, SOCK_CLOEXEC);
+
+	assert_false(peer_is_trusted(fd));
+	close(fd);
+	close(held[0]);
+	close(held[1]);
+	part(&m);
+}
+
+/* Which may not look into root's processes. */
+static void root_is_trusted_by_an_ordinary_users_server(void **state)
+{
+	struct meeting m = meet();
+	int status;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		int fd = -1;
+
+		if (setgid(65534) == 0 && setuid(65534) == 0)
+			fd = accept4(m.listener, NULL, NULL, SOCK_CLOEXEC);
+		_exit(fd < 0 ? 2 : !peer_is_trusted(fd));
+	}
+
+	int fd = come(&m);
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(fd);
+	part(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -128,6 +276,10 @@ int main(void)
 		cmocka_unit_test(a_peer_that_only_stopped_sending_is_still_known),
 		cmocka_unit_test(another_users_socket_is_not_trusted),
 		cmocka_unit_test(a_unix_peer_is_who_connected),
+		cmocka_unit_test(a_peer_in_another_user_namespace_is_not_trusted),
+		cmocka_unit_test(a_peer_of_our_own_namespace_is_trusted),
+		cmocka_unit_test(a_peer_that_connected_and_ended_is_not_trusted),
+		cmocka_unit_test(root_is_trusted_by_an_ordinary_users_server),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -316,7 +316,8 @@ static void generations_rise_also_over_the_end_of_a_place(void **state)
 	for (int64_t i = 1; i <= 3; i++) {
 		yard_acquire_from(y, &env, &lease);
 		assert_int_equal(lease.generation, i);
-		assert_done(y->r, lease_destroy(y->leases, lease.id, &SOMEBODY, NULL, y->err));
+		assert_done(y->r, lease_destroy(y->leases, lease.id, GENERATION_UNCHECKED,
+						&SOMEBODY, NULL, NULL, y->err));
 		assert_place(y, lease.place_id, "gone");
 		assert_int_equal(yard_inventory(y), 0);
 	}

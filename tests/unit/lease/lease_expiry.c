@@ -278,12 +278,15 @@ static void history_is_pruned_and_what_matters_is_kept(void **state)
 	yard_acquire_from(y, &once, &old);
 	yard_release(y, &old);
 	yard_acquire_from(y, &pool, &reused);
-	assert_done(y->r, lease_destroy(y->leases, reused.id, &SOMEBODY, NULL, y->err));
+	assert_done(y->r, lease_destroy(y->leases, reused.id, GENERATION_UNCHECKED, &SOMEBODY, NULL,
+					NULL, y->err));
 	yard_acquire_from(y, &once, &active);
 	clock_fake_advance(&y->r->fake, 1000);
 	yard_acquire_from(y, &once, &late);
 	yard_release(y, &late);
-	assert_int_equal(leases_prune(y->leases, RECORDS_START_MS + 500, y->err), 3);
+	const struct leases_prune before = { .before_ms = RECORDS_START_MS + 500 };
+
+	assert_int_equal(leases_prune(y->leases, &before, y->err), 3);
 	assert_null(yard_place_state(y, old.place_id));
 	assert_status(y, active.id, "active");
 	assert_status(y, late.id, "released");

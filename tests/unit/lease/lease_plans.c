@@ -10,7 +10,7 @@
 #include "base/text.h"
 
 /* Statements that may: asked rarely, or of tables that hold only what is open. */
-static const char *const MAY_SCAN[] = { "PRUNE_LEASES",     "PRUNE_PLACES",
+static const char *const MAY_SCAN[] = { "PRUNE_FIND",       "PRUNE_PLACES",
 					"OPEN_INTENTS",     "COUNT_INTENTS",
 					"AUDIT_INTENTS",    "FIRST_COMPANY",
 					"CAPACITY_INTENTS", "CAPACITY_COMPANY_INTENTS" };

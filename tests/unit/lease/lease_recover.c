@@ -110,7 +110,7 @@ static void walk_through_reuse(struct yard *y, struct estate *e)
 	acquire_one(y, &e->pool, NULL, 0, id); /* resumed */
 	release_one(y, id);
 	acquire_one(y, &e->changed, NULL, 0, id); /* replaced */
-	lease_destroy(y->leases, id, &SOMEBODY, NULL, NULL);
+	lease_destroy(y->leases, id, GENERATION_UNCHECKED, &SOMEBODY, NULL, NULL, NULL);
 	acquire_one(y, &e->stale, NULL, 0, id);
 	release_one(y, id);
 	acquire_one(y, &e->stale, NULL, 0, id); /* planned anew */
@@ -172,7 +172,8 @@ static void walk_through_trouble(struct yard *y, struct estate *e, const char *f
 	clock_fake_advance(&y->r->fake, 31000);
 	leases_sweep(y->leases, NULL);
 	leases_recover(y->leases, NULL);
-	leases_prune(y->leases, clock_now(y->r->clock), NULL);
+	leases_prune(y->leases, &(struct leases_prune){ .before_ms = clock_now(y->r->clock) },
+		     NULL);
 }
 
 /* It needs a relay, which the rest of the walk does not: only for its own points. */

@@ -162,6 +162,31 @@ static void release_answers_with_what_is_recorded(void **state)
 	assert_answer_is_what_is_recorded(y, &bad, "db.lease.cleanup_queued.before@1:error");
 }
 
+/* The row says `releasing` then, but a power loss may take it back. */
+static void a_release_is_answered_only_when_it_is_on_the_disk(void **state)
+{
+	struct yard *y = yard_of(state);
+	_cleanup_environment_ struct environment box = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	struct lease_release release = { .generation = GENERATION_UNCHECKED,
+					 .status = LEASE_RELEASED,
+					 .actor = &SOMEBODY };
+
+	yard_sandbox(y, "box", FAKE, 0, &box);
+	yard_acquire_from(y, &box, &lease);
+	fault_arm("db.lease.released.before@1:error,db.lease.settled.before@1:error");
+	assert_int_equal(lease_release(y->leases, lease.id, &release, &lease, y->err), -1);
+	assert_non_null(strstr(y->err->message, "not on the disk yet"));
+	/* Asked again it does not take the row's word for it. */
+	fault_arm("db.lease.settled.before@1:error");
+	assert_int_equal(lease_release(y->leases, lease.id, &release, &lease, y->err), -1);
+	fault_disarm();
+	error_clear(y->err);
+	assert_done(y->r, lease_release(y->leases, lease.id, &release, &lease, y->err));
+	yard_pass(y, 2000);
+	assert_status(y, lease.id, "released");
+}
+
 static void a_holder_of_an_older_generation_is_refused_everything(void **state)
 {
 	struct yard *y = yard_of(state);
@@ -249,7 +274,10 @@ static void a_failed_lease_is_retained_for_a_while(void **state)
 	assert_string_equal(lease.failure_reason, "adapter_or_run_failure");
 	assert_place(y, lease.place_id, "retained");
 	assert_int_equal(yard_inventory(y), 1);
-	assert_refused(y->r, ERR_LEASE_ENDED, yard_exec(y, &lease, "true", y->err));
+	/* It can be looked into, and not be had for longer. */
+	assert_done(y->r, yard_exec(y, &lease, "true", y->err));
+	assert_refused(y->r, ERR_LEASE_ENDED,
+		       lease_renew(y->leases, lease.id, lease.generation, 1000, NULL, y->err));
 	assert_clean(y);
 
 	yard_pass(y, 59999);
@@ -257,6 +285,7 @@ static void a_failed_lease_is_retained_for_a_while(void **state)
 	yard_pass(y, 1);
 	assert_status(y, lease.id, "failed");
 	assert_place(y, lease.place_id, "gone");
+	assert_refused(y->r, ERR_LEASE_ENDED, yard_exec(y, &lease, "true", y->err));
 	assert_int_equal(yard_inventory(y), 0);
 	assert_clean(y);
 }
@@ -286,12 +315,14 @@ static void destroying_ends_the_holding_and_the_place(void **state)
 
 	yard_sandbox(y, "pool", FAKE_REUSED, 0, &env);
 	yard_acquire_from(y, &env, &lease);
-	assert_done(y->r, lease_destroy(y->leases, lease.id, &SOMEBODY, &lease, y->err));
+	assert_done(y->r, lease_destroy(y->leases, lease.id, GENERATION_UNCHECKED, &SOMEBODY,
+					&lease, NULL, y->err));
 	assert_int_equal(lease.status, LEASE_FAILED);
 	assert_place(y, lease.place_id, "gone");
 	assert_int_equal(yard_inventory(y), 0);
 	/* Again: nothing to do. */
-	assert_done(y->r, lease_destroy(y->leases, lease.id, &SOMEBODY, &lease, y->err));
+	assert_done(y->r, lease_destroy(y->leases, lease.id, GENERATION_UNCHECKED, &SOMEBODY,
+					&lease, NULL, y->err));
 	assert_clean(y);
 }
 
@@ -304,13 +335,15 @@ static void destroying_a_free_place_by_its_last_lease(void **state)
 	yard_sandbox(y, "pool", FAKE_REUSED, 0, &env);
 	yard_acquire_from(y, &env, &lease);
 	yard_release(y, &lease);
-	assert_done(y->r, lease_destroy(y->leases, lease.id, &SOMEBODY, &lease, y->err));
+	assert_done(y->r, lease_destroy(y->leases, lease.id, GENERATION_UNCHECKED, &SOMEBODY,
+					&lease, NULL, y->err));
 	assert_int_equal(lease.status, LEASE_RELEASED);
 	assert_place(y, lease.place_id, "gone");
 	assert_int_equal(yard_inventory(y), 0);
 	/* But not the place of a later holder. */
 	yard_acquire_from(y, &env, &next);
-	assert_done(y->r, lease_destroy(y->leases, lease.id, &SOMEBODY, NULL, y->err));
+	assert_done(y->r, lease_destroy(y->leases, lease.id, GENERATION_UNCHECKED, &SOMEBODY, NULL,
+					NULL, y->err));
 	assert_status(y, next.id, "active");
 	assert_int_equal(yard_inventory(y), 1);
 }
@@ -328,7 +361,8 @@ static void destroying_a_retained_lease_ends_the_wait(void **state)
 	request.policy = &retain;
 	yard_acquire(y, &request, &lease);
 	assert_done(y->r, yard_end(y, lease.id, lease.generation, LEASE_FAILED, &lease));
-	assert_done(y->r, lease_destroy(y->leases, lease.id, &SOMEBODY, &lease, y->err));
+	assert_done(y->r, lease_destroy(y->leases, lease.id, GENERATION_UNCHECKED, &SOMEBODY,
+					&lease, NULL, y->err));
 	assert_int_equal(lease.status, LEASE_FAILED);
 	assert_int_equal(yard_inventory(y), 0);
 	assert_clean(y);
@@ -344,7 +378,8 @@ static void a_destroy_that_fails_is_tried_again_and_stays_a_destroy(void **state
 		     "{'provider':'fake','reuseLease':true,'faults':{'destroy':{'fail':1}}}", 0,
 		     &env);
 	yard_acquire_from(y, &env, &lease);
-	assert_done(y->r, lease_destroy(y->leases, lease.id, &SOMEBODY, &lease, y->err));
+	assert_done(y->r, lease_destroy(y->leases, lease.id, GENERATION_UNCHECKED, &SOMEBODY,
+					&lease, NULL, y->err));
 	assert_int_equal(lease.status, LEASE_PENDING_CLEANUP);
 	assert_int_equal(yard_inventory(y), 1);
 	yard_pass(y, 1000);
@@ -396,6 +431,7 @@ int main(void)
 		YARD_BOTH(I2_a_provider_that_is_down_does_not_keep_the_lease_active),
 		YARD(releasing_twice_is_success_for_the_holder),
 		YARD_BOTH(release_answers_with_what_is_recorded),
+		YARD_BOTH(a_release_is_answered_only_when_it_is_on_the_disk),
 		YARD_BOTH(a_holder_of_an_older_generation_is_refused_everything),
 		YARD(commands_end_with_the_holding),
 		YARD_BOTH(a_failed_lease_is_retained_for_a_while),

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "provider/native_config.h"
 #include "provider/native_seccomp.h"
@@ -80,13 +81,17 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 		      "\"openFiles\":32},\"require\":[\"seccomp\"],"
 		      "\"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"readOnly\":false},"
 		      "{\"source\":\"/c\",\"target\":\"/d\"}]}");
+	const struct place_bounds bounds = { .mounts = { (char[]){ "/" }, (char[]){ "/c" } } };
 	_cleanup_buf_ struct buf bytes = { 0 };
 	_cleanup_wire_message_ struct wire_message m = { 0 };
 	struct frame frame;
 	size_t used;
 
 	(void)state;
-	assert_int_equal(native_sandbox(config, NULL, "kept", &filter, &bytes, NULL), 0);
+	assert_int_equal(
+		native_sandbox(&(struct provider_request){ .config = config, .bounds = &bounds },
+			       "kept", NULL, &filter, &bytes, NULL),
+		0);
 	assert_int_equal(
 		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
 	assert_int_equal(wire_decode(&frame, &m, NULL), 0);
@@ -109,6 +114,68 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 	assert_string_equal(m.sandbox.mounts.v[3], "ro");
 	assert_string_equal(m.sandbox.mounts.v[5], "/d");
 	assert_true(native_shares(config, NULL));
+	assert_int_equal(m.sandbox.within.count, 2);
+	assert_string_equal(m.sandbox.within.v[1], "/c");
+}
+
+static void a_config_says_what_it_needs_of_the_host(void **state)
+{
+	_cleanup_json_ json_t *config =
+		parse("{\"network\":\"host\",\"user\":\"root\",\"root\":\"/srv/root\","
+		      "\"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"readOnly\":false},"
+		      "{\"source\":\"/c\",\"target\":\"/d\"}]}");
+	_cleanup_json_ json_t *modest = parse("{}");
+	struct place_needs needs = { 0 }, none = { 0 };
+
+	(void)state;
+	native_needs(config, &needs);
+	assert_true(needs.host_network && needs.root_user);
+	assert_string_equal(needs.root, "/srv/root");
+	assert_int_equal(needs.mount_count, 2);
+	assert_string_equal(needs.mounts[0].source, "/a");
+	assert_true(needs.mounts[0].writable && !needs.mounts[1].writable);
+	native_needs(modest, &none);
+	assert_false(none.host_network || none.root_user || none.root || none.mount_count);
+}
+
+static void sent_for(const char *text, struct wire_message *m)
+{
+	_cleanup_json_ json_t *config = parse(text);
+	static struct buf bytes;
+	struct frame frame;
+	size_t used;
+
+	buf_free(&bytes);
+	bytes = (struct buf){ 0 };
+	assert_int_equal(native_sandbox(&(struct provider_request){ .config = config }, NULL, NULL,
+					&filter, &bytes, NULL),
+			 0);
+	assert_int_equal(
+		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
+	assert_int_equal(wire_decode(&frame, m, NULL), 0);
+}
+
+static void a_place_has_limits_that_nobody_asked_for(void **state)
+{
+	_cleanup_wire_message_ struct wire_message plain = { 0 }, none = { 0 }, own = { 0 };
+	const uint64_t machine =
+		(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	bool root = geteuid() == 0;
+
+	(void)state;
+	sent_for("{}", &plain);
+	assert_int_equal(plain.sandbox.pids, root ? 4096 : 0);
+	assert_true(plain.sandbox.open_files > 0 && plain.sandbox.open_files <= 16384);
+	assert_true(!root || (plain.sandbox.memory_bytes > machine / 2 &&
+			      plain.sandbox.memory_bytes <= machine / 4 * 3));
+	assert_int_equal(plain.sandbox.soft_limits, WIRE_SOFT_MEMORY | WIRE_SOFT_PIDS);
+	sent_for("{\"limits\":{\"memoryMb\":0,\"pids\":0,\"openFiles\":0}}", &none);
+	assert_int_equal(none.sandbox.memory_bytes, 0);
+	assert_int_equal(none.sandbox.pids, 0);
+	assert_int_equal(none.sandbox.open_files, 0);
+	/* What was asked for must be had. */
+	sent_for("{\"limits\":{\"memoryMb\":64}}", &own);
+	assert_int_equal(own.sandbox.soft_limits, WIRE_SOFT_PIDS);
 }
 
 static void a_workspace_of_the_host_is_asked_for(void **state)
@@ -121,7 +188,10 @@ static void a_workspace_of_the_host_is_asked_for(void **state)
 	size_t used;
 
 	(void)state;
-	assert_int_equal(native_sandbox(config, &mount, NULL, &filter, &bytes, NULL), 0);
+	assert_int_equal(
+		native_sandbox(&(struct provider_request){ .config = config, .workspace = &mount },
+			       NULL, NULL, &filter, &bytes, NULL),
+		0);
 	assert_int_equal(
 		frame_parse((const uint8_t *)bytes.data, bytes.len, 65536, &frame, &used, NULL), 1);
 	assert_int_equal(wire_decode(&frame, &m, NULL), 0);
@@ -166,6 +236,8 @@ int main(void)
 		cmocka_unit_test(an_empty_config_means_the_defaults),
 		cmocka_unit_test(what_cannot_be_had_or_meant_is_refused),
 		cmocka_unit_test(a_config_says_which_sandbox_the_keeper_builds),
+		cmocka_unit_test(a_config_says_what_it_needs_of_the_host),
+		cmocka_unit_test(a_place_has_limits_that_nobody_asked_for),
 		cmocka_unit_test(a_workspace_of_the_host_is_asked_for),
 		cmocka_unit_test(every_wall_is_standing_or_missing),
 		cmocka_unit_test(filters_are_programs_that_fit_the_wire),

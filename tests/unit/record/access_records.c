@@ -203,11 +203,12 @@ static void roles_bring_what_the_reference_says_and_environments(void **state)
 	_cleanup_json_ json_t *admin = permissions_json(role_permissions(ROLE_ADMIN));
 	_cleanup_json_ json_t *operator= permissions_json(role_permissions(ROLE_OPERATOR));
 
-	assert_json(owner, "['agents:create','environments:manage','users:invite',"
-			   "'users:manage_permissions','tasks:assign','joins:approve']");
+	assert_json(owner,
+		    "['agents:create','environments:manage','users:invite',"
+		    "'users:manage_permissions','tasks:assign','joins:approve','leases:use']");
 	assert_json(admin, "['agents:create','environments:manage','users:invite','tasks:assign',"
-			   "'joins:approve']");
-	assert_json(operator, "['tasks:assign']");
+			   "'joins:approve','leases:use']");
+	assert_json(operator, "['tasks:assign','leases:use']");
 	assert_int_equal(role_permissions(ROLE_VIEWER), 0);
 	assert_int_equal(role_permissions(ROLE_MEMBER), 0);
 }
@@ -228,7 +229,7 @@ static void grants_add_to_the_role_while_the_member_is_active(void **state)
 	assert_done(r, membership_put(r->db, r->clock, &ADMIN, r->company.id, &ada, &change, &now,
 				      &r->err));
 	assert_int_equal(now.role, ROLE_OPERATOR);
-	assert_int_equal(now.permissions, granted | PERMISSION_BIT(PERMISSION_TASKS_ASSIGN));
+	assert_int_equal(now.permissions, granted | role_permissions(ROLE_OPERATOR));
 	change = (struct membership_change){ .status = &suspended };
 	assert_done(r, membership_put(r->db, r->clock, &ADMIN, r->company.id, &ada, &change, &now,
 				      &r->err));

@@ -112,8 +112,10 @@ static void every_reason_is_named_at_once(void **state)
 	records_exec(r, &PUT_RUN, B_TEXT("r"), B_TEXT(company), B_TEXT(e.id), B_TEXT("running"));
 	assert_blocked(r, e.id, "['active_leases','live_places','unfinished_runs']",
 		       "unfinishedRuns", 1);
-	assert_string_equal(r->err.message, "Environment \"Box\" is in use: 1 active leases, 1 "
-					    "places that exist, 1 unfinished runs");
+	assert_string_equal(r->err.message,
+			    "Environment \"Box\" is in use: 1 active leases, 1 places that exist, "
+			    "1 unfinished runs. To delete it: release them (berth lease release); "
+			    "cancel them (berth cancel) or wait for their end");
 }
 
 static void history_does_not_keep_an_environment_and_outlives_it(void **state)
@@ -237,13 +239,16 @@ static void a_workspace_that_chose_nothing_else_has_no_config_afterwards(void **
 	struct records *r = records_of(state);
 	_cleanup_environment_ struct environment e = { 0 };
 	_cleanup_(choosers_clear) struct choosers c = { 0 };
-	_cleanup_json_ json_t *metadata = json_of("{'config':{'provisionCommand':null}}");
+	_cleanup_json_ json_t *nothing = json_of("{'config':null,'metadata':null}");
+	_cleanup_json_ json_t *body = json_of("{'config':{}}");
 
 	records_environment(r, "Box", DRIVER_SANDBOX, &e);
 	choose(r, e.id, &c);
-	json_put_str(json_object_at(metadata, "config"), "environmentId", e.id);
-	assert_done(r, workspace_record_set_metadata(r->db, r->clock, c.workspace.id, metadata,
-						     &r->err));
+	json_put_str(json_object_at(body, "config"), "environmentId", e.id);
+	assert_done(r, workspace_record_update(WRITER(r->db, r->clock, &ACTOR_SYSTEM),
+					       c.workspace.id, nothing, NULL, &r->err));
+	assert_done(r, workspace_record_update(WRITER(r->db, r->clock, &ACTOR_SYSTEM),
+					       c.workspace.id, body, NULL, &r->err));
 	assert_done(r, delete_by_id(r, e.id));
 	read_again(r, &c);
 	assert_null(c.workspace.metadata);
@@ -328,8 +333,9 @@ static void a_delete_and_an_acquire_that_meet_do_not_both_succeed(void **state)
 	for (int i = 0; i < 25; i++) {
 		_cleanup_environment_ struct environment e = { 0 };
 		struct race race = { .r = r, .environment = &e };
+		_cleanup_free_ char *name = xasprintf("Box %d", i);
 
-		records_environment(r, "Box", DRIVER_SANDBOX, &e);
+		records_environment(r, name, DRIVER_SANDBOX, &e);
 		in_parallel(2, delete_or_intend, &race);
 		assert_true(race.done[0] != race.done[1]);
 		assert_int_equal(records_number(r, &COUNT_ENVIRONMENT, B_TEXT(e.id)),

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "pg_fixture.h"
 
-const struct actor SOMEBODY = { .type = "user", .id = "local" };
+const struct actor SOMEBODY = { .type = "user", .id = "local", .kind = ACTOR_LOCAL };
 
 static struct records *records_new(void)
 {

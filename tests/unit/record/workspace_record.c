@@ -71,7 +71,7 @@ static void a_workspace_needs_a_project_of_its_company_and_known_words(void **st
 					       &r->err));
 }
 
-static void metadata_of_a_workspace_is_replaced_whole(void **state)
+static void metadata_of_a_workspace_is_replaced_but_for_its_config(void **state)
 {
 	struct records *r = records_of(state);
 	_cleanup_(project_clear) struct project project = { 0 };
@@ -88,7 +88,7 @@ static void metadata_of_a_workspace_is_replaced_whole(void **state)
 	clock_fake_advance(&r->fake, 10);
 	assert_done(r, workspace_record_set_metadata(r->db, r->clock, made.id, second, &r->err));
 	assert_done(r, workspace_record_get(r->db, made.id, &stored, &r->err));
-	assert_json(stored.metadata, "{'b':2}");
+	assert_json(stored.metadata, "{'b':2,'config':{'provisionCommand':'make'}}");
 	assert_int_equal(stored.updated_at, RECORDS_START_MS + 10);
 	assert_refused(r, ERR_NOT_FOUND,
 		       workspace_record_set_metadata(r->db, r->clock, "nobody", second, &r->err));
@@ -159,7 +159,7 @@ static void I11_a_config_that_chose_nothing_does_not_choose_this_host(void **sta
 	assert_int_equal(json_state(only_local, "environmentId"), JSON_IS_NULL);
 }
 
-static void WC_7_modes_go_to_workspaces_and_back(void **state)
+static void a_workspace_has_the_mode_that_its_issue_asks_for(void **state)
 {
 	static const char *const TABLE[][2] = {
 		{ "isolated_workspace", "isolated_workspace" },
@@ -168,21 +168,10 @@ static void WC_7_modes_go_to_workspaces_and_back(void **state)
 		{ "shared_workspace", "shared_workspace" },
 		{ "inherit", "shared_workspace" },
 	};
-	static const char *const BACK[][2] = {
-		{ "adapter_managed", "agent_default" },
-		{ "cloud_sandbox", "agent_default" },
-		{ NULL, "agent_default" },
-		{ "isolated_workspace", "isolated_workspace" },
-		{ "operator_branch", "operator_branch" },
-		{ "shared_workspace", "shared_workspace" },
-		{ "balcony", "shared_workspace" },
-	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(TABLE); i++)
 		assert_string_equal(workspace_mode_for_issue(TABLE[i][0]), TABLE[i][1]);
-	for (size_t i = 0; i < ARRAY_SIZE(BACK); i++)
-		assert_string_equal(issue_mode_of_workspace(BACK[i][0]), BACK[i][1]);
 }
 
 static void assert_wanted(const char *settings, const char *policy, const char *mode)
@@ -252,7 +241,7 @@ static int clear_selection(struct tx *tx, void *arg, struct error *err)
 {
 	struct clearing *clearing = arg;
 
-	return selection_clear_tx(tx, RECORDS_START_MS, clearing->company_id,
+	return selection_clear_tx(tx, RECORDS_START_MS, &ACTOR_SYSTEM, clearing->company_id,
 				  clearing->environment_id, &clearing->counts, err);
 }
 
@@ -299,12 +288,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		ON_BOTH(a_workspace_gets_defaults_and_keeps_what_it_was_given),
 		ON_BOTH(a_workspace_needs_a_project_of_its_company_and_known_words),
-		ON_BOTH(metadata_of_a_workspace_is_replaced_whole),
+		ON_BOTH(metadata_of_a_workspace_is_replaced_but_for_its_config),
 		ON_SQLITE(an_unknown_word_in_a_workspace_row_is_reported),
 		cmocka_unit_test(WC_9_the_config_is_read_from_metadata_with_every_key),
 		cmocka_unit_test(WC_9_a_config_without_anything_in_it_is_none),
 		cmocka_unit_test(I11_a_config_that_chose_nothing_does_not_choose_this_host),
-		cmocka_unit_test(WC_7_modes_go_to_workspaces_and_back),
+		cmocka_unit_test(a_workspace_has_the_mode_that_its_issue_asks_for),
 		cmocka_unit_test(an_issue_has_its_own_mode_or_its_projects),
 		cmocka_unit_test(WC_10_a_merge_keeps_other_metadata_and_other_keys),
 		cmocka_unit_test(WC_11_taking_the_only_key_away_removes_the_config),

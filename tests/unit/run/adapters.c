@@ -284,6 +284,19 @@ static void ET_2_no_address_to_call_back_to_comes_from_the_provider(void **state
 	assert_string_equal(json_str(target, "remoteCwd"), "/w");
 }
 
+static void a_directory_that_is_not_absolute_is_no_target(void **state)
+{
+	_cleanup_environment_ struct environment e = sandbox_of("{\"provider\":\"p\"}");
+	_cleanup_json_ json_t *metadata = parsed("{\"remoteCwd\":\" ../w\"}");
+	_cleanup_error_ struct error err = { 0 };
+	struct execution_target target;
+
+	(void)state;
+	assert_int_equal(execution_target("process", &e, metadata, &target, &err), -1);
+	assert_int_equal(err.code, ERR_TRANSPORT);
+	assert_null(target.remote_cwd);
+}
+
 static void ET_3_only_two_words_name_a_shell(void **state)
 {
 	static const char *const CASES[][2] = {
@@ -345,25 +358,6 @@ static void ET_I7_no_target_is_a_refusal_never_the_host(void **state)
 	}
 }
 
-static void CH_1_a_remote_managed_adapter_runs_with_a_supplied_provider(void **state)
-{
-	static const char *const supplied[] = { "fake-plugin", NULL };
-
-	(void)state;
-	assert_true(adapter_allows_provider("codex_local", "fake-plugin", supplied));
-	assert_false(adapter_allows_provider("codex_local", "other", supplied));
-}
-
-static void CH_2_an_adapter_that_is_not_remote_managed_runs_with_none(void **state)
-{
-	static const char *const supplied[] = { "fake-plugin", NULL };
-
-	(void)state;
-	assert_false(adapter_allows_provider("openclaw", "fake-plugin", supplied));
-	assert_false(adapter_allows_provider("process", "fake-plugin", supplied));
-	assert_false(adapter_allows_provider("http", "fake-plugin", supplied));
-}
-
 static void capabilities_list_every_adapter_in_its_order(void **state)
 {
 	static const char *const TYPES[] = {
@@ -371,9 +365,10 @@ static void capabilities_list_every_adapter_in_its_order(void **state)
 		"codex_local", "cursor_cloud", "gemini_local",    "opencode_local",
 		"pi_local",    "cursor",       "openclaw_gateway"
 	};
-	_cleanup_json_ json_t *list = adapter_capabilities();
+	_cleanup_json_ json_t *list =
+		adapter_capabilities(1u << DRIVER_LOCAL | 1u << DRIVER_SANDBOX);
 	_cleanup_json_ json_t *all =
-		parsed("{\"local\":\"supported\",\"ssh\":\"supported\","
+		parsed("{\"local\":\"supported\",\"ssh\":\"unsupported\","
 		       "\"sandbox\":\"supported\",\"plugin\":\"unsupported\"}");
 	_cleanup_json_ json_t *host = parsed("{\"local\":\"supported\",\"ssh\":\"unsupported\","
 					     "\"sandbox\":\"unsupported\","
@@ -495,8 +490,10 @@ static void a_retried_prompt_is_the_same_prompt(void **state)
 
 	run_to_end(w,
 		   "{\"prompt\":\"once more\",\"adapterType\":\"process\","
-		   "\"adapterConfig\":{\"command\":\"cat\",\"timeoutSec\":-1}}",
+		   "\"adapterConfig\":{\"command\":\"sh\","
+		   "\"args\":[\"-c\",\"cat; exit 1\"],\"timeoutSec\":-1}}",
 		   &run);
+	assert_int_equal(run.status, RUN_FAILED);
 	assert_ok(run_retry(w->runs, &ACTOR_SYSTEM, run.id, &again, err));
 	id_copy(id, again.id);
 	await_run(w, id, &again);
@@ -506,34 +503,46 @@ static void a_retried_prompt_is_the_same_prompt(void **state)
 	assert_true(json_bool(json_object_at(again.context, "request"), "withoutEnd", false));
 }
 
-/* A sandbox that waits costs money; a command of one's own has no limit but its own. */
-static void a_prompt_in_a_sandbox_has_a_limit_unless_told_otherwise(void **state)
+/* A sandbox that waits costs money, whoever waits in it. */
+static void a_run_in_a_sandbox_has_a_limit_unless_told_otherwise(void **state)
 {
 	static const struct {
 		const char *context;
 		int64_t own, limit;
+		const char *config;
 	} CASES[] = {
 		{ "{\"request\":{\"adapterType\":\"pi_local\"},"
 		  "\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}",
-		  0, ADAPTER_SANDBOX_TIMEOUT_MS },
+		  0, ADAPTER_SANDBOX_TIMEOUT_MS, NULL },
 		{ "{\"request\":{\"adapterType\":\"pi_local\"},"
 		  "\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}",
-		  5, 5 },
+		  5, 5, NULL },
 		{ "{\"request\":{\"adapterType\":\"pi_local\",\"withoutEnd\":true},"
 		  "\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}",
-		  0, 0 },
+		  0, 0, NULL },
 		{ "{\"request\":{\"adapterType\":\"pi_local\"},"
 		  "\"paperclipEnvironment\":{\"driver\":\"local\"}}",
-		  0, 0 },
-		{ "{\"request\":{},\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}", 0, 0 },
+		  0, 0, NULL },
+		{ "{\"request\":{},\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}", 0,
+		  ADAPTER_SANDBOX_TIMEOUT_MS, NULL },
+		{ "{\"request\":{},\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}", 0, 0,
+		  "{\"limits\":{\"wallSeconds\":0}}" },
+		{ "{\"request\":{},\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}", 0, 86400000,
+		  "{\"limits\":{\"wallSeconds\":86400}}" },
+		{ "{\"request\":{},\"paperclipEnvironment\":{\"driver\":\"sandbox\"}}", 5000, 2000,
+		  "{\"limits\":{\"wallSeconds\":2}}" },
+		{ "{\"request\":{},\"paperclipEnvironment\":{\"driver\":\"local\"}}", 0, 0, NULL },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(CASES); i++) {
 		struct run run = { .timeout_ms = CASES[i].own };
+		json_t *config;
 
 		run.context = parsed(CASES[i].context);
-		assert_int_equal(run_time_limit(&run), CASES[i].limit);
+		config = CASES[i].config ? parsed(CASES[i].config) : NULL;
+		assert_int_equal(run_time_limit(&run, config), CASES[i].limit);
+		json_decref(config);
 		json_decref(run.context);
 	}
 }
@@ -574,12 +583,11 @@ int main(void)
 		cmocka_unit_test(ET_1_a_sandbox_target_names_its_provider_place_and_limits),
 		cmocka_unit_test(ET_2_no_address_to_call_back_to_comes_from_the_provider),
 		cmocka_unit_test(ET_3_only_two_words_name_a_shell),
+		cmocka_unit_test(a_directory_that_is_not_absolute_is_no_target),
 		cmocka_unit_test(ET_local_any_adapter_has_a_local_target),
 		cmocka_unit_test(ET_I7_no_target_is_a_refusal_never_the_host),
-		cmocka_unit_test(CH_1_a_remote_managed_adapter_runs_with_a_supplied_provider),
-		cmocka_unit_test(CH_2_an_adapter_that_is_not_remote_managed_runs_with_none),
 		cmocka_unit_test(capabilities_list_every_adapter_in_its_order),
-		cmocka_unit_test(a_prompt_in_a_sandbox_has_a_limit_unless_told_otherwise),
+		cmocka_unit_test(a_run_in_a_sandbox_has_a_limit_unless_told_otherwise),
 		RUN(a_run_names_a_command_or_a_prompt),
 		RUN(a_prompt_runs_with_the_settings_of_its_agent),
 		RUN(a_retried_prompt_is_the_same_prompt),

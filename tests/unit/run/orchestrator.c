@@ -7,7 +7,8 @@
 /* What the test's driver does; one at a time. */
 static struct {
 	int realize_calls, start_calls;
-	bool realize_fails, unreachable;
+	int64_t start_timeout_ms;
+	bool realize_fails, unreachable, crooked;
 	char start_argv0[64], start_argv1[16], start_argv2[128], start_cwd[256], start_shell[64];
 } seen;
 
@@ -21,10 +22,22 @@ static int counting_realize(struct driver_host *host, const struct place *place,
 	return DRIVER_SANDBOX_PROVIDER.realize(host, place, lease_id, workspace, out, err);
 }
 
+/* A provider that names a directory no command can be started in. */
+static int crooked_acquire(struct driver_host *host, const struct place_request *request,
+			   struct place_grant *out, struct error *err)
+{
+	if (DRIVER_SANDBOX_PROVIDER.acquire(host, request, out, err) < 0)
+		return -1;
+	if (seen.crooked)
+		json_put_str(out->metadata, "remoteCwd", "somewhere");
+	return 0;
+}
+
 static int recording_start(struct driver_host *host, const struct place *place,
 			   const struct exec_spec *spec, struct exec **exec, struct error *err)
 {
 	if (seen.start_calls++ == 0) {
+		seen.start_timeout_ms = spec->timeout_ms;
 		snprintf(seen.start_argv0, sizeof(seen.start_argv0), "%s", spec->argv[0]);
 		snprintf(seen.start_argv1, sizeof(seen.start_argv1), "%s",
 			 spec->argv[1] ? spec->argv[1] : "");
@@ -48,6 +61,7 @@ static int watched_setup(void **state)
 	world_setup(state);
 	w = *state;
 	watched = DRIVER_SANDBOX_PROVIDER;
+	watched.acquire = crooked_acquire;
 	watched.realize = counting_realize;
 	watched.start = recording_start;
 	watched_table[0] = &DRIVER_LOCAL_HOST;
@@ -59,23 +73,20 @@ static int watched_setup(void **state)
 	return 0;
 }
 
-/* A run in the fake sandbox, in a workspace with this config. */
-static void run_with(struct world *w, const char *workspace_config_text, struct run *run,
-		     struct workspace_record *ws)
+/* A run in an environment, in a workspace with this config and directory. */
+static void run_in(struct world *w, const char *environment_id, const char *cwd,
+		   const char *workspace_config_text, struct run *run, struct workspace_record *ws)
 {
 	struct workspace_record in = { .mode = (char *)"isolated_workspace",
 				       .strategy_type = (char *)"project_primary",
 				       .name = (char *)"ws",
 				       .status = (char *)"active",
 				       .provider_type = (char *)"local_fs",
-				       .cwd = (char *)"/" };
+				       .cwd = (char *)cwd };
 	_cleanup_free_ char *metadata = NULL, *body = NULL;
 	_cleanup_json_ json_t *project_body = json_loads("{\"name\":\"p\"}", 0, NULL);
 	struct project project = { 0 };
-	char id[ID_SIZE];
 
-	add_environment(w, "fake", DRIVER_SANDBOX,
-			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
 	assert_ok(project_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), w->company.id,
 				 project_body, &project, err));
 	id_copy(in.company_id, w->company.id);
@@ -85,10 +96,21 @@ static void run_with(struct world *w, const char *workspace_config_text, struct 
 	assert_ok(workspace_record_create(WRITER(w->db, &w->clock, &ACTOR_SYSTEM), &in, ws, err));
 	body = xasprintf("{\"command\":[\"echo\",\"ran\"],\"environmentId\":\"%s\","
 			 "\"executionWorkspaceId\":\"%s\"}",
-			 id, ws->id);
+			 environment_id, ws->id);
 	run_to_end(w, body, run);
 	json_decref(in.metadata);
 	project_clear(&project);
+}
+
+/* The same in the fake sandbox. */
+static void run_with(struct world *w, const char *workspace_config_text, struct run *run,
+		     struct workspace_record *ws)
+{
+	char id[ID_SIZE];
+
+	add_environment(w, "fake", DRIVER_SANDBOX,
+			"{\"provider\":\"fake\",\"image\":\"x\",\"reuseLease\":false}", NULL, id);
+	run_in(w, id, "/", workspace_config_text, run, ws);
 }
 
 static void OR_1_a_run_is_realized_once_and_its_record_has_version_1(void **state)
@@ -96,15 +118,20 @@ static void OR_1_a_run_is_realized_once_and_its_record_has_version_1(void **stat
 	struct world *w = *state;
 	_cleanup_run_ struct run run = { 0 };
 	struct workspace_record ws = { 0 };
-	json_t *record;
+	_cleanup_lease_ struct lease lease = { 0 };
+	json_t *record, *about;
 
 	run_with(w, "{}", &run, &ws);
 	assert_int_equal(run.status, RUN_SUCCEEDED);
 	assert_int_equal(seen.realize_calls, 1);
 	assert_int_equal(seen.start_calls, 1);
-	record = json_object_at(json_object_at(run.context, "paperclipEnvironment"),
-				"workspaceRealization");
+	about = json_object_at(run.context, "paperclipEnvironment");
+	record = json_object_at(about, "workspaceRealization");
 	assert_int_equal(json_int(record, "version", 0), 1);
+	/* Where its commands start, for those who come later (E.7). */
+	assert_ok(lease_get(w->leases, run.lease_id, &lease, NULL, err));
+	assert_non_null(json_str(lease.metadata, "remoteCwd"));
+	assert_string_equal(json_str(about, "remoteCwd"), json_str(lease.metadata, "remoteCwd"));
 	workspace_record_clear(&ws);
 }
 
@@ -125,7 +152,7 @@ static void OR_2_a_failing_realization_keeps_its_code_and_runs_nothing(void **st
 }
 
 /* An adapter that would run elsewhere gets no place at all: nothing falls back to the host (I7). */
-static void OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused(void **state)
+static void I7_an_adapter_that_cannot_run_in_the_place_is_refused(void **state)
 {
 	struct world *w = *state;
 	_cleanup_run_ struct run run = { 0 };
@@ -149,7 +176,22 @@ static void OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused(void **st
 	agent_clear(&agent);
 }
 
-static void OR_4_an_environment_that_cannot_be_reached_is_refused_before_a_lease(void **state)
+static void OR_3_a_place_whose_directory_cannot_be_resolved_keeps_its_code(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	struct workspace_record ws = { 0 };
+
+	seen.crooked = true;
+	run_with(w, "{}", &run, &ws);
+	assert_int_equal(run.status, RUN_FAILED);
+	assert_string_equal(run.error_code, "transport_resolution_failed");
+	assert_non_null(strstr(run.error, "could not reach"));
+	assert_int_equal(seen.start_calls, 0);
+	workspace_record_clear(&ws);
+}
+
+static void a_plugin_environment_is_refused_before_a_lease(void **state)
 {
 	struct world *w = *state;
 	_cleanup_run_ struct run run = { 0 };
@@ -167,7 +209,7 @@ static void OR_4_an_environment_that_cannot_be_reached_is_refused_before_a_lease
 
 /* The reference provisions over ssh; here such an environment is refused until it can be reached.
  */
-static void OR_7_an_ssh_environment_is_refused_before_a_lease(void **state)
+static void an_ssh_environment_is_refused_before_a_lease(void **state)
 {
 	struct world *w = *state;
 	_cleanup_run_ struct run run = { 0 };
@@ -191,6 +233,7 @@ static void OR_5_the_record_is_kept_on_the_lease_and_on_the_workspace(void **sta
 	_cleanup_run_ struct run run = { 0 };
 	_cleanup_lease_ struct lease lease = { 0 };
 	struct workspace_record ws = { 0 }, after = { 0 };
+	const json_t *request;
 
 	run_with(w, "{}", &run, &ws);
 	assert_ok(lease_get(w->leases, run.lease_id, &lease, NULL, err));
@@ -198,7 +241,13 @@ static void OR_5_the_record_is_kept_on_the_lease_and_on_the_workspace(void **sta
 		json_int(json_object_at(lease.metadata, "workspaceRealization"), "version", 0), 1);
 	assert_string_equal(json_str(lease.metadata, "driver"), "sandbox");
 	assert_ok(workspace_record_get(w->db, ws.id, &after, err));
-	assert_non_null(json_object_at(after.metadata, "workspaceRealizationRequest"));
+	request = json_object_at(after.metadata, "workspaceRealizationRequest");
+	assert_int_equal(json_int(request, "version", 0), 1);
+	assert_string_equal(json_str(request, "companyId"), w->company.id);
+	assert_string_equal(json_str(request, "environmentId"), run.environment_id);
+	assert_string_equal(json_str(request, "executionWorkspaceId"), ws.id);
+	assert_string_equal(json_str(request, "heartbeatRunId"), run.id);
+	assert_string_equal(json_str(request, "requestedMode"), "isolated_workspace");
 	assert_non_null(json_object_at(after.metadata, "workspaceRealization"));
 	assert_int_equal(json_int(after.metadata, "kept", 0), 1);
 	workspace_record_clear(&ws);
@@ -219,6 +268,23 @@ static void OR_6_provision_runs_in_bash_in_the_realized_directory(void **state)
 	assert_string_equal(seen.start_shell, "SHELL=/bin/bash");
 	assert_non_null(strstr(seen.start_cwd, "/providers/fake/"));
 	assert_int_equal(seen.start_calls, 2);
+	assert_int_equal(seen.start_timeout_ms, 300000);
+	workspace_record_clear(&ws);
+}
+
+static void a_provision_command_is_not_run_on_this_host(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_environment_ struct environment local = { 0 };
+	_cleanup_free_ char *config =
+		xasprintf("{\"provisionCommand\":\"touch '%s/provisioned'\"}", w->dir);
+	struct workspace_record ws = { 0 };
+
+	assert_ok(environment_ensure_local(w->db, &w->clock, w->company.id, &local, err));
+	run_in(w, local.id, w->dir, config, &run, &ws);
+	assert_int_equal(run.status, RUN_SUCCEEDED);
+	assert_int_equal(faccessat(w->dirfd, "provisioned", F_OK, 0), -1);
 	workspace_record_clear(&ws);
 }
 
@@ -284,11 +350,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STEP(OR_1_a_run_is_realized_once_and_its_record_has_version_1),
 		STEP(OR_2_a_failing_realization_keeps_its_code_and_runs_nothing),
-		STEP(OR_3_I7_an_adapter_that_cannot_run_in_the_place_is_refused),
-		STEP(OR_4_an_environment_that_cannot_be_reached_is_refused_before_a_lease),
+		STEP(I7_an_adapter_that_cannot_run_in_the_place_is_refused),
+		STEP(OR_3_a_place_whose_directory_cannot_be_resolved_keeps_its_code),
+		STEP(a_plugin_environment_is_refused_before_a_lease),
 		STEP(OR_5_the_record_is_kept_on_the_lease_and_on_the_workspace),
 		STEP(OR_6_provision_runs_in_bash_in_the_realized_directory),
-		STEP(OR_7_an_ssh_environment_is_refused_before_a_lease),
+		STEP(an_ssh_environment_is_refused_before_a_lease),
+		STEP(a_provision_command_is_not_run_on_this_host),
 		STEP(OR_8_a_failing_provision_command_is_quoted_and_nothing_runs),
 		STEP(I15_an_environment_error_keeps_its_code_on_the_run),
 		STEP(a_provider_that_refuses_fails_the_run_with_its_cause),

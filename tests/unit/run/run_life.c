@@ -240,6 +240,82 @@ static void a_timeout_ends_the_run_and_says_so(void **state)
 	assert_string_equal(leases_of(w, run.id).status, "failed");
 }
 
+/* The only entry of a lease about an action. */
+static const json_t *told_of_lease(const json_t *log, const char *action)
+{
+	const json_t *items = json_array_at(log, "items"), *entry, *found = NULL;
+	size_t i;
+
+	json_array_foreach (items, i, entry) {
+		if (!str_equal(json_str(entry, "action"), action))
+			continue;
+		assert_null(found);
+		found = entry;
+	}
+	assert_non_null(found);
+	return found;
+}
+
+static void the_lease_of_an_agent_s_run_is_taken_and_given_back_by_the_agent(void **state)
+{
+	static const char *const ACTIONS[] = { "environment.lease_acquired",
+					       "environment.lease_released" };
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_free_ char *body = NULL;
+	_cleanup_json_ json_t *log = NULL;
+	struct agent agent = { 0 };
+
+	world_start(w);
+	add_agent(w, "{\"name\":\"a\"}", &agent);
+	body = xasprintf("{\"command\":[\"sh\",\"-c\",\"exit 3\"],\"agentId\":\"%s\"}", agent.id);
+	run_to_end(w, body, &run);
+	assert_int_equal(run.status, RUN_FAILED);
+	log = activity_list(w->db,
+			    &(struct activity_query){ .company_id = w->company.id,
+						      .entity_type = "environment_lease",
+						      .entity_id = run.lease_id,
+						      .limit = 10 },
+			    NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(ACTIONS); i++) {
+		const json_t *entry = told_of_lease(log, ACTIONS[i]);
+
+		assert_string_equal(json_str(entry, "actorType"), "agent");
+		assert_string_equal(json_str(entry, "actorId"), agent.id);
+		assert_string_equal(json_str(entry, "agentId"), agent.id);
+		assert_string_equal(json_str(entry, "runId"), run.id);
+	}
+	/* What is told is the run's error; the row has the word of spec 01 A.4. */
+	assert_string_equal(json_str(json_object_at(told_of_lease(log, ACTIONS[1]), "details"),
+				     "failureReason"),
+			    "the command exited with code 3");
+	assert_ok(lease_get(w->leases, run.lease_id, &lease, NULL, err));
+	assert_string_equal(lease.failure_reason, "adapter_or_run_failure");
+	agent_clear(&agent);
+}
+
+static void the_lease_of_a_run_without_an_agent_is_the_server_s(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_json_ json_t *log = NULL;
+	const json_t *entry;
+
+	world_start(w);
+	run_to_end(w, "{\"command\":[\"true\"]}", &run);
+	log = activity_list(w->db,
+			    &(struct activity_query){ .company_id = w->company.id,
+						      .entity_type = "environment_lease",
+						      .entity_id = run.lease_id,
+						      .limit = 10 },
+			    NULL);
+	entry = told_of_lease(log, "environment.lease_released");
+	assert_string_equal(json_str(entry, "actorType"), "system");
+	assert_int_equal(json_state(json_object_at(entry, "details"), "failureReason"),
+			 JSON_IS_NULL);
+}
+
 static void a_running_run_is_cancelled_and_its_lease_released(void **state)
 {
 	struct world *w = *state;
@@ -434,7 +510,8 @@ static void a_foreign_reference_is_refused_and_nothing_is_written(void **state)
 		run_create(w->runs, &ACTOR_SYSTEM, NULL, w->company.id, body, &run, &refused), -1);
 	assert_int_equal(refused.code, ERR_UNPROCESSABLE);
 	assert_non_null(strstr(refused.message, "agentId"));
-	page = run_list(w->runs, w->company.id, NULL, 10, NULL, NULL);
+	page = run_list(w->runs, &(struct run_query){ .company_id = w->company.id, .limit = 10 },
+			NULL);
 	assert_int_equal(json_array_size(json_object_get(page, "items")), 0);
 	company_clear(&other);
 	agent_clear(&agent);
@@ -453,7 +530,12 @@ static void pages_of_runs_follow_each_other_without_gap_or_repeat(void **state)
 	}
 	for (;;) {
 		_cleanup_json_ json_t *page =
-			run_list(w->runs, w->company.id, "queued", 3, cursor, NULL);
+			run_list(w->runs,
+				 &(struct run_query){ .company_id = w->company.id,
+						      .status = "queued",
+						      .limit = 3,
+						      .cursor = cursor },
+				 NULL);
 
 		seen += json_array_size(json_object_get(page, "items"));
 		free(cursor);
@@ -497,6 +579,8 @@ int main(void)
 		LIFE(a_command_that_does_not_exist_is_told_as_127),
 		LIFE(a_timeout_ends_the_run_and_says_so),
 		LIFE(a_running_run_is_cancelled_and_its_lease_released),
+		LIFE(the_lease_of_an_agent_s_run_is_taken_and_given_back_by_the_agent),
+		LIFE(the_lease_of_a_run_without_an_agent_is_the_server_s),
 		LIFE(cancelling_again_does_not_wait_for_a_command_that_will_not_leave),
 		LIFE(a_queued_run_is_cancelled_without_ever_starting),
 		LIFE(a_run_waits_with_a_reason_while_the_environment_is_full),

@@ -26,9 +26,8 @@ static int write_crash(struct tx *tx, void *arg, struct error *err)
 												: 0;
 }
 
-/* A run that was running, holding a local lease, when its server died. */
-static void crashed_run(struct world *w, const char *command, struct crash *crash, struct run *run,
-			struct lease *lease)
+/* The run was running, holding a local lease, when its server died. */
+static void crash_run(struct world *w, const char *run_id, struct crash *crash, struct lease *lease)
 {
 	struct environment local = { 0 };
 	struct lease_request request = { .company_id = w->company.id,
@@ -37,22 +36,43 @@ static void crashed_run(struct world *w, const char *command, struct crash *cras
 					 .cancel_fd = -1 };
 	struct place place = { 0 };
 
-	submit(w, command, run);
 	assert_ok(environment_ensure_local(w->db, &w->clock, w->company.id, &local, err));
-	request.run_id = run->id;
+	request.run_id = run_id;
 	assert_ok(lease_acquire(w->leases, &request, lease, &place, err));
-	crash->run_id = run->id;
+	crash->run_id = run_id;
 	crash->lease_id = lease->id;
 	assert_ok(DB_WRITE(w->db, "test.crash", write_crash, crash, err));
 	environment_clear(&local);
 	place_clear(&place);
 }
 
+static void crashed_run(struct world *w, const char *command, struct crash *crash, struct run *run,
+			struct lease *lease)
+{
+	submit(w, command, run);
+	crash_run(w, run->id, crash, lease);
+}
+
 static json_t *queued(struct world *w)
 {
-	_cleanup_json_ json_t *page = run_list(w->runs, w->company.id, "queued", 10, NULL, NULL);
+	_cleanup_json_ json_t *page = run_list(
+		w->runs,
+		&(struct run_query){ .company_id = w->company.id, .status = "queued", .limit = 10 },
+		NULL);
 
 	return json_incref(json_object_get(page, "items"));
+}
+
+/* The next server; returns when it has found out what became of the run. */
+static void restart(struct world *w, const char *id)
+{
+	int64_t deadline = clock_mono(&w->clock) + 20000;
+
+	world_close(w);
+	world_open(w);
+	while (runs_has(w->runs, id) && clock_mono(&w->clock) < deadline)
+		poll(NULL, 0, 5);
+	assert_false(runs_has(w->runs, id));
 }
 
 static void HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once(void **state)
@@ -65,8 +85,7 @@ static void HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once(void **st
 	const json_t *retry;
 
 	crashed_run(w, "{\"command\":[\"true\"],\"env\":{\"A\":\"b\"}}", &crash, &run, &lease);
-	world_close(w);
-	world_open(w);
+	restart(w, run.id);
 	assert_ok(run_get(w->runs, run.id, &after, err));
 	assert_int_equal(after.status, RUN_FAILED);
 	assert_string_equal(after.error_code, "process_lost");
@@ -80,6 +99,45 @@ static void HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once(void **st
 	assert_ok(runs_recover(w->runs, err));
 	again = queued(w);
 	assert_int_equal(json_array_size(again), 1);
+}
+
+static void HB_5_a_retry_that_is_lost_as_well_is_not_retried(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 }, after = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 }, second = { 0 };
+	_cleanup_json_ json_t *retries = NULL, *more = NULL;
+	struct crash crash = { .pid = 999999, .start_time = 1 };
+	char retry[ID_SIZE];
+
+	crashed_run(w, "{\"command\":[\"true\"]}", &crash, &run, &lease);
+	restart(w, run.id);
+	retries = queued(w);
+	assert_int_equal(json_array_size(retries), 1);
+	id_copy(retry, json_str(json_array_get(retries, 0), "id"));
+	crash_run(w, retry, &crash, &second);
+	restart(w, retry);
+	assert_ok(run_get(w->runs, retry, &after, err));
+	assert_string_equal(after.error_code, "process_lost");
+	assert_int_equal(after.process_loss_retry_count, 1);
+	more = queued(w);
+	assert_int_equal(json_array_size(more), 0);
+}
+
+static void a_lost_run_whose_input_came_from_its_client_is_not_retried(void **state)
+{
+	struct world *w = *state;
+	_cleanup_run_ struct run run = { 0 }, after = { 0 };
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_json_ json_t *more = NULL;
+	struct crash crash = { .pid = 999999, .start_time = 1 };
+
+	crashed_run(w, "{\"command\":[\"cat\"],\"stdinStream\":true}", &crash, &run, &lease);
+	restart(w, run.id);
+	assert_ok(run_get(w->runs, run.id, &after, err));
+	assert_string_equal(after.error_code, "process_lost");
+	more = queued(w);
+	assert_int_equal(json_array_size(more), 0);
 }
 
 static void HB_5_the_issue_goes_on_with_the_retry_and_stays_checked_out(void **state)
@@ -97,8 +155,7 @@ static void HB_5_the_issue_goes_on_with_the_retry_and_stays_checked_out(void **s
 	text = xasprintf("{\"command\":[\"true\"],\"issueId\":\"%s\"}", issue.id);
 	crashed_run(w, text, &crash, &run, &lease);
 	assert_ok(issue_check_out(&writer, issue.id, run.id, NULL, err));
-	world_close(w);
-	world_open(w);
+	restart(w, run.id);
 	retries = queued(w);
 	assert_ok(issue_get(w->db, issue.id, &after, err));
 	assert_string_equal(after.execution_run_id, json_str(json_array_get(retries, 0), "id"));
@@ -113,8 +170,7 @@ static void HB_6_its_lease_fails_with_it(void **state)
 	struct crash crash = { .pid = 999999, .start_time = 1 };
 
 	crashed_run(w, "{\"command\":[\"true\"]}", &crash, &run, &lease);
-	world_close(w);
-	world_open(w);
+	restart(w, run.id);
 	assert_ok(lease_get(w->leases, lease.id, &after, NULL, err));
 	assert_int_equal(after.status, LEASE_FAILED);
 	assert_true(after.released_at > 0);
@@ -165,8 +221,7 @@ static void I14_a_cancelled_run_whose_server_died_ends_cancelled_and_frees_its_l
 	struct crash crash = { .pid = 999999, .start_time = 1, .cancel_asked = true };
 
 	crashed_run(w, "{\"command\":[\"true\"]}", &crash, &run, &lease);
-	world_close(w);
-	world_open(w);
+	restart(w, run.id);
 	assert_ok(run_get(w->runs, run.id, &after, err));
 	assert_int_equal(after.status, RUN_CANCELLED);
 	assert_ok(lease_get(w->leases, lease.id, &freed, NULL, err));
@@ -185,8 +240,7 @@ static void a_run_whose_command_never_began_is_queued_again(void **state)
 
 	crashed_run(w, "{\"command\":[\"echo\",\"begun\"]}", &crash, &run, &lease);
 	id_copy(id, run.id);
-	world_close(w);
-	world_open(w);
+	restart(w, id);
 	assert_ok(run_get(w->runs, id, &after, err));
 	assert_int_equal(after.status, RUN_QUEUED);
 	world_start(w);
@@ -217,6 +271,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		LOSS(HB_5_a_run_whose_process_is_gone_fails_and_is_retried_once),
+		LOSS(HB_5_a_retry_that_is_lost_as_well_is_not_retried),
+		LOSS(a_lost_run_whose_input_came_from_its_client_is_not_retried),
 		LOSS(HB_5_the_issue_goes_on_with_the_retry_and_stays_checked_out),
 		LOSS(HB_6_its_lease_fails_with_it),
 		LOSS(HB_4_a_command_that_still_runs_goes_on_with_the_next_server),

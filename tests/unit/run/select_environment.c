@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "run/select.h"
+#include "record/select.h"
 
 static const char *chosen(const char *workspace, const char *issue, const char *project,
 			  const char *agent)
@@ -20,7 +20,7 @@ static const char *chosen(const char *workspace, const char *issue, const char *
 			       .issue_settings = i,
 			       .project_policy = p,
 			       .agent_default_id = agent,
-			       .local_id = "local" };
+			       .default_id = "default" };
 
 	snprintf(id, sizeof(id), "%s", select_environment(&s, &source));
 	json_decref(w);
@@ -56,20 +56,20 @@ static void WC_4_the_agent_beats_the_company_default(void **state)
 	assert_string_equal(chosen(NULL, NULL, NULL, "a"), "a");
 }
 
-static void WC_5_a_policy_of_null_means_local_even_with_an_agent_default(void **state)
+static void WC_5_a_policy_of_null_means_the_company_default_even_with_an_agent_default(void **state)
 {
 	(void)state;
-	assert_string_equal(chosen(NULL, NULL, "{\"environmentId\":null}", "a"), "local");
+	assert_string_equal(chosen(NULL, NULL, "{\"environmentId\":null}", "a"), "default");
 }
 
 static void WC_6_nothing_set_gives_the_company_default(void **state)
 {
 	(void)state;
-	assert_string_equal(chosen(NULL, NULL, NULL, ""), "local");
-	assert_string_equal(chosen("{}", "{}", "{}", NULL), "local");
+	assert_string_equal(chosen(NULL, NULL, NULL, ""), "default");
+	assert_string_equal(chosen("{}", "{}", "{}", NULL), "default");
 }
 
-static void I11_a_workspace_config_without_the_key_does_not_force_local(void **state)
+static void I11_a_workspace_config_without_the_key_does_not_force_the_default(void **state)
 {
 	(void)state;
 	assert_string_equal(
@@ -77,20 +77,22 @@ static void I11_a_workspace_config_without_the_key_does_not_force_local(void **s
 		"i");
 	assert_string_equal(chosen("{\"provisionCommand\":\"make\",\"environmentId\":null}",
 				   "{\"environmentId\":\"i\"}", NULL, "a"),
-			    "local");
+			    "default");
 }
 
-static void the_request_beats_everything_and_null_asks_for_local(void **state)
+static void the_request_beats_everything_and_null_asks_for_the_default(void **state)
 {
 	json_t *issue = json_loads("{\"environmentId\":\"i\"}", 0, NULL), *asked = json_string("r");
-	struct selection s = { .requested = asked, .issue_settings = issue, .local_id = "local" };
+	struct selection s = { .requested = asked,
+			       .issue_settings = issue,
+			       .default_id = "default" };
 	const char *source;
 
 	(void)state;
 	assert_string_equal(select_environment(&s, &source), "r");
 	assert_string_equal(source, "request");
 	s.requested = json_null();
-	assert_string_equal(select_environment(&s, &source), "local");
+	assert_string_equal(select_environment(&s, &source), "default");
 	json_decref(issue);
 	json_decref(asked);
 }
@@ -102,10 +104,11 @@ int main(void)
 		cmocka_unit_test(WC_2_the_issue_beats_the_project),
 		cmocka_unit_test(WC_3_the_project_beats_the_agent),
 		cmocka_unit_test(WC_4_the_agent_beats_the_company_default),
-		cmocka_unit_test(WC_5_a_policy_of_null_means_local_even_with_an_agent_default),
+		cmocka_unit_test(
+			WC_5_a_policy_of_null_means_the_company_default_even_with_an_agent_default),
 		cmocka_unit_test(WC_6_nothing_set_gives_the_company_default),
-		cmocka_unit_test(I11_a_workspace_config_without_the_key_does_not_force_local),
-		cmocka_unit_test(the_request_beats_everything_and_null_asks_for_local),
+		cmocka_unit_test(I11_a_workspace_config_without_the_key_does_not_force_the_default),
+		cmocka_unit_test(the_request_beats_everything_and_null_asks_for_the_default),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,8 @@ static inline void world_open(struct world *w)
 	w->driver_host = (struct driver_host){ .providers = w->providers,
 					       .executor = w->executor,
 					       .clock = &w->clock,
-					       .home_path = home };
+					       .home_path = home,
+					       .db = w->db };
 	w->drivers = (struct drivers){ .host = &w->driver_host,
 				       .table = w->table ? w->table : DRIVERS_DEFAULT };
 	assert_ok(leases_new(&(struct leases_options){ .db = w->db,
@@ -98,6 +99,7 @@ static inline void world_open(struct world *w)
 						   .executor = w->executor,
 						   .logs = w->logs,
 						   .max_parallel = w->max_parallel,
+						   .default_environment = "Local",
 						   .home_path = home },
 			   &w->runs, err));
 	assert_ok(leases_recover(w->leases, err));
@@ -192,7 +194,7 @@ static inline void await_run(struct world *w, const char *id, struct run *run)
 
 		run_clear(run);
 		assert_ok(run_get(w->runs, id, run, err));
-		if (run_status_is_final(run->status) && json_object_size(run->timings) > 0)
+		if (run_status_is_final(run->status) && json_object_get(run->timings, "releasedMs"))
 			break;
 		if (clock_mono(&w->clock) > deadline)
 			fail_msg("run %s is still %s", id, run_status_name(run->status));

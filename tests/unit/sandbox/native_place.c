@@ -115,6 +115,63 @@ static void two_places_do_not_see_each_other(void **state)
 	lacks(text, "secret");
 }
 
+/* A server of this release says with each request where its paths may lead. */
+static void a_path_that_leads_beyond_its_bounds_is_not_mounted(void **state)
+{
+	struct fixture *f = *state;
+	const char *outside[] = { "ro", "/usr/share", "/mnt/x" };
+	const char *of_link[] = { "ro", NULL, "/mnt/x" };
+	const char *anywhere[] = { "/" }, *shared[] = { f->shared };
+	const char *two[] = { f->shared, f->shared };
+	char link[200];
+
+	snprintf(link, sizeof(link), "%s/link", f->shared);
+	assert_int_equal(symlink("/usr/share", link), 0);
+	of_link[1] = link;
+	assert_int_equal(make_place(f, "a",
+				    &(struct wire_sandbox){ .mounts = { outside, 3 },
+							    .within = { shared, 1 } }),
+			 WERR_INVALID);
+	has(f->refusal, "is not below");
+	assert_int_equal(make_place(f, "b",
+				    &(struct wire_sandbox){ .mounts = { of_link, 3 },
+							    .within = { shared, 1 } }),
+			 WERR_INVALID);
+	has(f->refusal, "is really /usr/share");
+	assert_int_equal(make_place(f, "c",
+				    &(struct wire_sandbox){ .mounts = { outside, 3 },
+							    .within = { two, 2 } }),
+			 WERR_INVALID);
+	has(f->refusal, "bounds");
+	/* Though the list this keeper was started with has no such directory. */
+	have_place(f, "d",
+		   &(struct wire_sandbox){ .mounts = { outside, 3 }, .within = { anywhere, 1 } });
+	has(run_in(f, "d", "ls /mnt/x", NULL), "doc");
+}
+
+static void what_no_place_may_have_is_refused_whoever_asks(void **state)
+{
+	struct fixture *f = *state;
+	const char *const sources[] = {
+		"/", "/proc", "/sys/kernel", "/dev/null", f->data, f->base
+	};
+	const char *anywhere[] = { "/" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(sources); i++) {
+		const char *mount[] = { "ro", sources[i], "/mnt/x" };
+
+		assert_int_equal(make_place(f, "one",
+					    &(struct wire_sandbox){ .mounts = { mount, 3 },
+								    .within = { anywhere, 1 } }),
+				 WERR_INVALID);
+	}
+	assert_int_equal(
+		make_place(f, "one",
+			   &(struct wire_sandbox){ .root = "/", .within = { anywhere, 1 } }),
+		WERR_INVALID);
+}
+
+/* A server of the release before says nothing: then the list of the keeper's start counts. */
 static void what_is_not_allowed_is_not_mounted(void **state)
 {
 	struct fixture *f = *state;
@@ -172,6 +229,24 @@ static void what_is_required_and_missing_refuses_the_place(void **state)
 	lacks(f->refusal, "pid_namespace");
 	wanted.require = ALWAYS;
 	have_place(f, "two", &wanted);
+}
+
+/* Unless they are required. */
+static void limits_that_nobody_asked_for_fall_away_where_there_is_no_way(void **state)
+{
+	struct fixture *f = *state;
+	const uint64_t walls = WALL_BIT(WALL_MEMORY) | WALL_BIT(WALL_PIDS);
+	struct wire_sandbox wanted = { .memory_bytes = 64 << 20,
+				       .pids = 24,
+				       .soft_limits = WIRE_SOFT_MEMORY | WIRE_SOFT_PIDS };
+
+	have_place(f, "one", &wanted);
+	assert_int_equal(f->walls & walls, as_user ? 0 : walls);
+	wanted.require = walls;
+	if (as_user)
+		assert_int_equal(make_place(f, "two", &wanted), WERR_START);
+	else
+		have_place(f, "two", &wanted);
 }
 
 static void limits_bite_or_are_refused(void **state)
@@ -667,6 +742,46 @@ static void who_waits_at_a_place_is_not_heard_by_the_next(void **state)
 	close(waiting.fd);
 }
 
+/*
+ * On its way to being its program a command has the payload's user already, and stops for a signal
+ * of that user. The relay must not wait for it without end.
+ */
+static void a_payload_that_stops_everything_does_not_stop_its_relay(void **state)
+{
+	struct fixture *f = *state;
+	struct outcome stopper = { 0 };
+	struct peer p;
+
+	have_place(f, "one", &(struct wire_sandbox){ 0 });
+	enter(f, "one", &p);
+
+	struct wire_exec_start start = SHELL("echo begun; while :; do kill -STOP -1; done");
+
+	exec_id_new(start.exec_id);
+	outcome_start(&stopper, &p, &start);
+	outcome_wait_text(&stopper, &p, "begun");
+	for (int i = 0; i < (as_user ? 6 : 30); i++) {
+		struct outcome o = { 0 };
+		struct wire_exec_start next = SHELL("true");
+
+		/* Ended at once by its deadline, should it have been stopped later. */
+		exec_id_new(next.exec_id);
+		next.deadline_ms = 100;
+		next.grace_ms = 1;
+		outcome_start(&o, &p, &next);
+		/* Of an ordinary user the shim that ends it may be stopped as well. */
+		if (!as_user)
+			outcome_wait(&o, &p);
+		assert_true(o.exited || o.error == WERR_START || (as_user && o.pid != 0));
+		outcome_free(&o);
+	}
+	peer_say(&p, 0, WIRE_PING, &(struct wire_ping){ .token = 7 });
+	while (peer_next(&p) != WIRE_PONG)
+		assert_int_not_equal(p.frame.type, 0);
+	outcome_free(&stopper);
+	peer_close(&p);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -678,8 +793,11 @@ int main(void)
 		TEST(the_relay_cannot_be_reached_from_inside),
 		TEST(two_places_do_not_see_each_other),
 		TEST(what_is_not_allowed_is_not_mounted),
+		TEST(a_path_that_leads_beyond_its_bounds_is_not_mounted),
+		TEST(what_no_place_may_have_is_refused_whoever_asks),
 		TEST(allowed_directories_are_mounted),
 		TEST(what_is_required_and_missing_refuses_the_place),
+		TEST(limits_that_nobody_asked_for_fall_away_where_there_is_no_way),
 		TEST(limits_bite_or_are_refused),
 		TEST(a_tmpfs_is_as_large_as_it_may_be),
 		TEST(root_of_a_place_changes_only_its_own_view),
@@ -697,6 +815,7 @@ int main(void)
 		TEST(a_keeper_killed_while_taking_leaves_nothing_prepared),
 		TEST(a_network_is_used_again_only_if_nobody_used_it),
 		TEST(who_waits_at_a_place_is_not_heard_by_the_next),
+		TEST(a_payload_that_stops_everything_does_not_stop_its_relay),
 	};
 	int failed = cmocka_run_group_tests_name("native", tests, NULL, NULL);
 

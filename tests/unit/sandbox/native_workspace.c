@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "native_fixture.h"
@@ -204,6 +206,175 @@ static void what_is_no_workspace_is_refused(void **state)
 	assert_int_equal(make_place(f, "one", &t.sandbox), WERR_UNSUPPORTED);
 }
 
+/* The API's socket may lie outside of the data directory. */
+static void what_would_show_the_servers_socket_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	char deep[300];
+	const char *closed = deep, *mount[] = { "ro", f->shared, "/shared" };
+	struct tree t;
+
+	have_tree(f, &t);
+	snprintf(deep, sizeof(deep), "%s/src", t.path);
+	t.sandbox.masks = NULL;
+	t.sandbox.closed = (struct wire_strv){ &closed, 1 };
+	for (uint32_t overlay = 0; overlay < 2; overlay++) {
+		t.sandbox.overlay = overlay;
+		t.sandbox.workspace = deep;
+		assert_int_equal(make_place(f, "one", &t.sandbox), WERR_INVALID);
+		has(f->refusal, "would show the server's socket");
+		t.sandbox.workspace = t.path;
+		assert_int_equal(make_place(f, "one", &t.sandbox), WERR_INVALID);
+		has(f->refusal, "would show the server's socket");
+	}
+	closed = f->shared;
+	assert_int_equal(make_place(f, "one",
+				    &(struct wire_sandbox){ .mounts = { mount, 3 },
+							    .closed = { &closed, 1 } }),
+			 WERR_INVALID);
+	has(f->refusal, "would show the server's socket");
+	assert_int_equal(
+		make_place(f, "one",
+			   &(struct wire_sandbox){ .root = f->shared, .closed = { &closed, 1 } }),
+		WERR_INVALID);
+	has(f->refusal, "would show the server's socket");
+	/* What is deeper does not show it. */
+	closed = t.path;
+	t.sandbox.workspace = deep;
+	have_place(f, "one", &t.sandbox);
+}
+
+/* A service of the host that takes connections of everybody who can name it. */
+static int listen_at(const char *path)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(strlen(path) < sizeof(name.sun_path));
+	memcpy(name.sun_path, path, strlen(path));
+	assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(chmod(path, 0777), 0);
+	/* Nobody writes through what belongs to others than the workspace's owner. */
+	assert_int_equal(chown(path, as_user ? 65534 : 4242, as_user ? 65534 : 4242), 0);
+	return fd;
+}
+
+/* One deep in the workspace, one in a mount, one in a directory that only names lead through. */
+struct services {
+	struct tree tree;
+	int fds[3];
+	const char *mount[3];
+};
+
+static void have_services(struct fixture *f, struct services *s)
+{
+	char path[300];
+
+	have_tree(f, &s->tree);
+	snprintf(path, sizeof(path), "%s/src/deep/s", s->tree.path);
+	s->fds[0] = listen_at(path);
+	snprintf(path, sizeof(path), "%s/s", f->shared);
+	s->fds[1] = listen_at(path);
+	snprintf(path, sizeof(path), "%s/blind", s->tree.path);
+	assert_int_equal(mkdir(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/blind/s", s->tree.path);
+	s->fds[2] = listen_at(path);
+	snprintf(path, sizeof(path), "%s/blind", s->tree.path);
+	assert_int_equal(chmod(path, 0711), 0);
+	s->mount[0] = "ro";
+	s->mount[1] = f->shared;
+	s->mount[2] = "/shared";
+	s->tree.sandbox.overlay = 0;
+	s->tree.sandbox.masks = NULL;
+	s->tree.sandbox.mounts = (struct wire_strv){ s->mount, 3 };
+}
+
+static void end_services(struct services *s)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(s->fds); i++)
+		close(s->fds[i]);
+}
+
+#define CONNECT                                                                                    \
+	"python3 -c 'import socket\n"                                                              \
+	"for p in \"src/deep/s\", \"/shared/s\", \"blind/s\":\n"                                   \
+	"  print(socket.socket(socket.AF_UNIX).connect_ex(p))'"
+
+static void services_of_the_host_are_not_reached_through_what_is_shared(void **state)
+{
+	struct fixture *f = *state;
+	struct services s;
+	const char *text;
+
+	have_services(f, &s);
+	have_place(f, "one", &s.tree.sandbox);
+	/* ECONNREFUSED, and the last is not there at all. */
+	has(run_in(f, "one", CONNECT, NULL), "111\n111\n2\n");
+	text = run_in(f, "one",
+		      "test -S src/deep/s && echo is; rm -f src/deep/s; mv src moved;"
+		      "ln moved/deep/s other; rm -rf blind; cat hello",
+		      NULL);
+	has(text, "is\n");
+	has(text, "hello\n");
+	has(run_in(f, "one", "mv moved src;" CONNECT, NULL), "111\n111\n2\n");
+	end_services(&s);
+}
+
+static void sockets_that_were_asked_for_are_reached(void **state)
+{
+	struct fixture *f = *state;
+	struct services s;
+
+	have_services(f, &s);
+	s.tree.sandbox.sockets = 1;
+	have_place(f, "one", &s.tree.sandbox);
+	has(run_in(f, "one", CONNECT, NULL), "0\n0\n0\n");
+	end_services(&s);
+}
+
+static void without_the_covers_the_services_would_be_reached(void **state)
+{
+	struct fixture *f = *state;
+	struct services s;
+
+	keeper_kill(f);
+	keeper_spawn(f, "sandbox.wall.sockets:skip");
+	keeper_greet(f);
+	have_services(f, &s);
+	have_place(f, "one", &s.tree.sandbox);
+	has(run_in(f, "one", CONNECT, NULL), "0\n0\n0\n");
+	end_services(&s);
+}
+
+static void a_tree_too_deep_to_be_looked_through_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct tree t;
+	char path[300];
+	int fd;
+
+	have_tree(f, &t);
+	t.sandbox.overlay = 0;
+	t.sandbox.masks = NULL;
+	snprintf(path, sizeof(path), "%s/src", t.path);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int i = 0; i < 300; i++) {
+		int next;
+
+		assert_int_equal(mkdirat(fd, "d", 0755), 0);
+		next = openat(fd, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		assert_true(next >= 0);
+		close(fd);
+		fd = next;
+	}
+	close(fd);
+	assert_int_not_equal(make_place(f, "one", &t.sandbox), 0);
+	has(f->refusal, "to look for unix sockets");
+	t.sandbox.sockets = 1;
+	have_place(f, "one", &t.sandbox);
+}
+
 static void a_layer_outlives_its_relay_and_its_keeper(void **state)
 {
 	struct fixture *f = *state;
@@ -305,6 +476,11 @@ int main(void)
 		TEST(without_the_masks_the_secret_would_be_seen),
 		TEST(a_bound_workspace_is_written_in_its_owners_name),
 		TEST(what_is_no_workspace_is_refused),
+		TEST(what_would_show_the_servers_socket_is_refused),
+		TEST(services_of_the_host_are_not_reached_through_what_is_shared),
+		TEST(sockets_that_were_asked_for_are_reached),
+		TEST(without_the_covers_the_services_would_be_reached),
+		TEST(a_tree_too_deep_to_be_looked_through_is_refused),
 		TEST(a_layer_outlives_its_relay_and_its_keeper),
 		TEST(every_holding_begins_with_an_empty_layer),
 		TEST(a_layer_with_little_in_it_leaves_a_spare_that_tells_nothing),

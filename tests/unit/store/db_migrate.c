@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "pg_fixture.h"
 
@@ -254,6 +255,193 @@ static void several_nodes_may_start_on_an_empty_database_at_once(void **state)
 	assert_int_equal(kv_count(s), 1);
 }
 
+SQL(ADD_COMPANY, "INSERT INTO companies (id, name, created_at, updated_at)"
+		 " VALUES ($1, $1, 1, 1)");
+SQL(ADD_ENVIRONMENT, "INSERT INTO environments (id, company_id, name, created_at, updated_at,"
+		     " driver) VALUES ($1, $2, $3, $4, $4, 'ssh')");
+SQL(NAME_OF, "SELECT name FROM environments WHERE id = $1");
+
+#define ENVIRONMENT(n) "0000000" #n "-0000-7000-8000-00000000000" #n
+
+static int add_namesakes(struct tx *tx, void *arg, struct error *err)
+{
+	static const struct {
+		const char *id, *company, *name;
+		int64_t made;
+	} ROWS[] = {
+		{ ENVIRONMENT(1), "a", "Box", 5 }, { ENVIRONMENT(2), "a", "Box", 4 },
+		{ ENVIRONMENT(3), "a", "Box", 4 }, { ENVIRONMENT(4), "b", "Box", 9 },
+		{ ENVIRONMENT(5), "a", "box", 1 },
+	};
+
+	(void)arg;
+	if (tx_exec(tx, &ADD_COMPANY, err, B_TEXT("a")) < 0 ||
+	    tx_exec(tx, &ADD_COMPANY, err, B_TEXT("b")) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(ROWS); i++) {
+		if (tx_exec(tx, &ADD_ENVIRONMENT, err, B_TEXT(ROWS[i].id), B_TEXT(ROWS[i].company),
+			    B_TEXT(ROWS[i].name), B_INT(ROWS[i].made)) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+struct naming {
+	const char *id;
+	char name[64];
+};
+
+static int read_name(struct tx *tx, void *arg, struct error *err)
+{
+	struct naming *naming = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, &NAME_OF, err, B_TEXT(naming->id)) < 0 || cursor_next(&c, err) <= 0)
+		return -1;
+	snprintf(naming->name, sizeof(naming->name), "%s", col_text(&c, 0));
+	return 0;
+}
+
+/* An empty database instead of the one with kv. */
+static void begin_anew(struct store *s)
+{
+	free(s->path);
+	free(s->url);
+	s->path = s->options.url ? NULL : xasprintf("%s/other.db", s->dir);
+	s->url = s->options.url ? pg_fixture_new_database() : NULL;
+	s->options.path = s->path;
+	s->options.url = s->url;
+}
+
+static void environments_of_one_name_are_renamed_and_the_oldest_keeps_it(void **state)
+{
+	static const char *const NAMES[] = { "Box (00000001)", "Box", "Box (00000003)", "Box",
+					     "box" };
+	static const char *const IDS[] = { ENVIRONMENT(1), ENVIRONMENT(2), ENVIRONMENT(3),
+					   ENVIRONMENT(4), ENVIRONMENT(5) };
+	struct store *s = store_of(state);
+	struct migration before[64] = { 0 };
+
+	for (size_t i = 0; migrations[i].statements != MIGRATION_NAMES; i++)
+		before[i] = migrations[i];
+	begin_anew(s);
+	assert_done(s, store_reopen(s, before));
+	assert_done(s, DB_WRITE(s->db, "test", add_namesakes, NULL, &s->err));
+	assert_done(s, store_reopen(s, migrations));
+	for (size_t i = 0; i < ARRAY_SIZE(IDS); i++) {
+		struct naming naming = { .id = IDS[i] };
+
+		assert_done(s, db_read(s->db, read_name, &naming, &s->err));
+		assert_string_equal(naming.name, NAMES[i]);
+	}
+}
+
+SQL(ADD_PLACE, "INSERT INTO places (id, company_id, driver, provider, provider_ref, scope,"
+	       " fingerprint, state, generation, epoch, node_id, boot_epoch, boot_id, fencing,"
+	       " discoverable, config, metadata, created_at, updated_at)"
+	       " VALUES ($1, $2, 'sandbox', 'native', $1, '', '', 'held', 1, 1, 'n', 1, 'b',"
+	       " 'place', 1, $3, $4, 1, 1)");
+SQL(ADD_LEASE, "INSERT INTO leases (id, company_id, place_id, generation, status, lease_policy,"
+	       " acquired_at, last_used_at, metadata, node_id, boot_epoch, created_at, updated_at)"
+	       " VALUES ($1, $2, $3, 1, 'active', 'ephemeral', 1, 1, $4, 'n', 1, 1, 1)");
+SQL(ADD_RUN, "INSERT INTO runs (id, company_id, status, command, env, stdin, node_id, boot_epoch,"
+	     " created_at, updated_at) VALUES ($1, $2, 'queued', '[]', $3, $4, 'n', 1, 1, 1)");
+SQL(READ_PLACE, "SELECT config, metadata FROM places WHERE id = $1");
+SQL(READ_LEASE, "SELECT metadata, metadata FROM leases WHERE id = $1");
+SQL(COUNT_SECRETS, "SELECT secrets FROM runs WHERE id = $1");
+
+#define CONFIG "{\"provider\":\"native\",\"env\":{\"KEY\":\"canary\"},\"root\":\"host\"}"
+
+static int add_secrets(struct tx *tx, void *arg, struct error *err)
+{
+	(void)arg;
+	return tx_exec(tx, &ADD_COMPANY, err, B_TEXT("acme")) < 0 ||
+			       tx_exec(tx, &ADD_PLACE, err, B_TEXT("with"), B_TEXT("acme"),
+				       B_TEXT(CONFIG), B_TEXT(CONFIG)) < 0 ||
+			       tx_exec(tx, &ADD_PLACE, err, B_TEXT("without"), B_TEXT("acme"),
+				       B_TEXT("{\"provider\":\"native\"}"), B_TEXT("{}")) < 0 ||
+			       tx_exec(tx, &ADD_LEASE, err, B_TEXT("lease"), B_TEXT("acme"),
+				       B_TEXT("with"), B_TEXT(CONFIG)) < 0 ||
+			       tx_exec(tx, &ADD_RUN, err, B_TEXT("plain"), B_TEXT("acme"),
+				       B_TEXT("{}"), B_NULL) < 0 ||
+			       tx_exec(tx, &ADD_RUN, err, B_TEXT("env"), B_TEXT("acme"),
+				       B_TEXT("{\"KEY\":\"canary\"}"), B_NULL) < 0 ||
+			       tx_exec(tx, &ADD_RUN, err, B_TEXT("stdin"), B_TEXT("acme"),
+				       B_TEXT("{}"), B_TEXT("canary")) < 0
+		       ? -1
+		       : 0;
+}
+
+struct row {
+	const struct sql *sql;
+	const char *id;
+	json_t *first, *second;
+	int64_t number;
+};
+
+static int read_objects(struct tx *tx, void *arg, struct error *err)
+{
+	struct row *row = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, row->sql, err, B_TEXT(row->id)) < 0 || cursor_next(&c, err) <= 0)
+		return -1;
+	row->first = json_parse(col_text(&c, 0), strlen(col_text(&c, 0)), NULL);
+	row->second = json_parse(col_text(&c, 1), strlen(col_text(&c, 1)), NULL);
+	return 0;
+}
+
+static int read_count(struct tx *tx, void *arg, struct error *err)
+{
+	struct row *row = arg;
+	_cleanup_cursor_ struct cursor c = { 0 };
+
+	if (tx_query(tx, &c, row->sql, err, B_TEXT(row->id)) < 0 || cursor_next(&c, err) <= 0)
+		return -1;
+	row->number = col_int(&c, 0);
+	return 0;
+}
+
+static void copies_of_env_go_from_places_and_leases_and_runs_are_marked(void **state)
+{
+	struct store *s = store_of(state);
+	struct migration before[64] = { 0 };
+	struct row with = { .sql = &READ_PLACE, .id = "with" },
+		   without = { .sql = &READ_PLACE, .id = "without" },
+		   lease = { .sql = &READ_LEASE, .id = "lease" },
+		   runs[] = { { .sql = &COUNT_SECRETS, .id = "plain" },
+			      { .sql = &COUNT_SECRETS, .id = "env" },
+			      { .sql = &COUNT_SECRETS, .id = "stdin" } };
+
+	for (size_t i = 0; migrations[i].statements != MIGRATION_SECRETS; i++)
+		before[i] = migrations[i];
+	begin_anew(s);
+	assert_done(s, store_reopen(s, before));
+	assert_done(s, DB_WRITE(s->db, "test", add_secrets, NULL, &s->err));
+	assert_done(s, store_reopen(s, migrations));
+	assert_done(s, db_read(s->db, read_objects, &with, &s->err));
+	assert_done(s, db_read(s->db, read_objects, &without, &s->err));
+	assert_done(s, db_read(s->db, read_objects, &lease, &s->err));
+	assert_null(json_object_get(with.first, "env"));
+	assert_true(json_is_true(json_object_get(with.first, "envOfEnvironment")));
+	assert_string_equal(json_str(with.first, "root"), "host");
+	assert_null(json_object_get(with.second, "env"));
+	assert_string_equal(json_str(with.second, "root"), "host");
+	assert_int_equal(json_object_size(without.first), 1);
+	assert_null(json_object_get(lease.first, "env"));
+	assert_string_equal(json_str(lease.first, "provider"), "native");
+	for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
+		assert_done(s, db_read(s->db, read_count, &runs[i], &s->err));
+		assert_int_equal(runs[i].number, i > 0);
+	}
+	json_decref(with.first);
+	json_decref(with.second);
+	json_decref(without.first);
+	json_decref(without.second);
+	json_decref(lease.first);
+	json_decref(lease.second);
+}
+
 #define ON_BOTH(test) ON_SQLITE(test), ON_POSTGRES(test)
 
 int main(void)
@@ -268,6 +456,8 @@ int main(void)
 		ON_SQLITE(a_copy_of_the_old_version_is_kept_before_migrating),
 		ON_SQLITE(the_copy_goes_where_it_is_asked_to),
 		ON_SQLITE(without_the_copy_nothing_is_migrated),
+		ON_BOTH(environments_of_one_name_are_renamed_and_the_oldest_keeps_it),
+		ON_BOTH(copies_of_env_go_from_places_and_leases_and_runs_are_marked),
 		ON_BOTH(several_nodes_may_open_an_old_database_at_once),
 		ON_POSTGRES(several_nodes_may_start_on_an_empty_database_at_once),
 	};

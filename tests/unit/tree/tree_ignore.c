@@ -320,6 +320,43 @@ static void patterns_made_to_explode_do_not(void **state)
 		assert_false(leaves_out(buf_str(&rules), buf_str(&path), false));
 }
 
+static void only_text_that_hides_at_least_as_much_shows_nothing_more(void **state)
+{
+	static const struct {
+		const char *old, *now;
+		bool more;
+	} cases[] = {
+		{ "a\n", "a\n", false },
+		{ "", "", false },
+		{ "a\n", "a\nb\n", false },
+		{ "a\n", "b\n\n# why\na", false },
+		{ "a\n!b\n", "a\n", false },
+		{ "!x\na\n", "a\nb\n", false },
+		{ "a\n!b\nc\n", "z\na\ny\n!b\nx\nc\nw\n", false },
+		{ "!b\n", "", false },
+		{ "a\n",
+		  "\xef\xbb\xbf"
+		  "a\n",
+		  false },
+		{ "", "!a\n", true },
+		{ "a\n", "", true },
+		{ "a\nb\n", "a\n", true },
+		{ "a\n", "a\n!a\n", true },
+		{ "a\nb\n", "b\na\n", true },
+		{ "!a\na\n", "a\n!a\n", true },
+		{ "a\n", "/a\n", true },
+		{ "a\n", "#a\n", true },
+		{ "a\n", "a/\n", true },
+		{ "a\n!b\n", "!b\na\n!b\n!b\n", true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		if (ignore_shows_more(cases[i].old, strlen(cases[i].old), cases[i].now,
+				      strlen(cases[i].now)) != cases[i].more)
+			fail_msg("case %zu: \"%s\" for \"%s\"", i, cases[i].now, cases[i].old);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +366,7 @@ int main(void)
 		with_tempdir(berthignore_ranks_above_gitignore),
 		with_tempdir(a_rule_file_has_a_bound_and_must_be_a_file),
 		cmocka_unit_test(patterns_made_to_explode_do_not),
+		cmocka_unit_test(only_text_that_hides_at_least_as_much_shows_nothing_more),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

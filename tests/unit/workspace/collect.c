@@ -6,6 +6,7 @@
 
 struct home {
 	struct trees *trees;
+	struct clock clock;
 	struct workspace_engine engine;
 	struct workspace_state state;
 	struct workspace_act act;
@@ -25,7 +26,8 @@ static int home_setup(void **state)
 	snprintf(data, sizeof(data), "%s/data", h->trees->t->dir->path);
 	snprintf(h->host, sizeof(h->host), "%s/host", h->trees->t->dir->path);
 	assert_int_equal(mkdir(data, 0700), 0);
-	must(workspace_engine_open(&h->engine, data, NULL, why));
+	clock_init_system(&h->clock);
+	must(workspace_engine_open(&h->engine, data, &h->clock, why));
 	h->act = (struct workspace_act){ .place = &h->trees->in,
 					 .place_root = "/work",
 					 .cancel_fd = -1 };

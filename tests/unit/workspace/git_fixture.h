@@ -33,6 +33,7 @@ struct git_fixture {
 	struct error err;
 	char last_path[4096];
 	size_t listed;
+	enum git_care care; /* of settling */
 };
 
 /* Output of a shell command in dir, without the last newline; it must succeed. */
@@ -249,7 +250,8 @@ __attribute__((unused)) static void settle(struct git_fixture *f)
 {
 	_cleanup_close_ int root = root_of(f->host), fetched = root_of(f->fetched);
 
-	assert_ok(f, git_settle(root, f->host, RUN_ID, f->about, fetched, -1, f->report, &f->err));
+	assert_ok(f, git_settle(root, f->host, RUN_ID, f->about, fetched, f->care, -1, f->report,
+				&f->err));
 }
 
 __attribute__((unused)) static void come_home(struct git_fixture *f)

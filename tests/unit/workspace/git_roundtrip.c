@@ -422,6 +422,120 @@ static void a_kill_at_any_step_loses_nothing(void **state)
 	}
 }
 
+static void expect_guarded(struct git_fixture *f, enum git_care care, const char *change,
+			   const char *word)
+{
+	const char *reason;
+
+	f->care = care;
+	SH(f->place, "%s", change);
+	come_home(f);
+	assert_moved(f, false);
+	assert_report(f, "index", "left");
+	reason = json_str(f->report, "reason");
+	if (!reason || !strstr(reason, word))
+		fail_msg("%s: %s", change, reason ? reason : "no reason");
+}
+
+static void guarded_stage(struct git_fixture *f)
+{
+	one_commit(f);
+	SH(f->host, "echo secret >x.log; echo key >.env");
+	stage(f);
+	SH(f->place, "rm -f x.log .env");
+}
+
+static void commits_that_would_show_more_move_no_branch(void **state)
+{
+	struct git_fixture *f = *state;
+
+	guarded_stage(f);
+	expect_guarded(f, GIT_CARE_RULES, "echo '!x.log' >>.gitignore; git commit -qam wide",
+		       "\".gitignore\" would show later runs");
+	assert_report(f, "ref", KEPT);
+	assert_sh(f->host, "git log --format=%s; git log -1 --format=%s " KEPT, "one\nwide");
+}
+
+static void an_index_that_would_show_more_stays_behind(void **state)
+{
+	struct git_fixture *f = *state;
+
+	guarded_stage(f);
+	expect_guarded(f, GIT_CARE_RULES, "mkdir sub; echo '!x' >sub/.berthignore; git add sub",
+		       "\"sub/.berthignore\" would show later runs");
+	assert_sh(f->host, "git ls-files", ".gitignore\na\nb\nc");
+}
+
+static void commits_do_not_make_a_hidden_file_tracked(void **state)
+{
+	struct git_fixture *f = *state;
+
+	guarded_stage(f);
+	expect_guarded(f, GIT_CARE_RULES, "echo mine >.env; git add -f .env; git commit -qm env",
+		       "\".env\" is hidden from runs");
+}
+
+static void an_index_does_not_make_a_hidden_file_tracked(void **state)
+{
+	struct git_fixture *f = *state;
+
+	guarded_stage(f);
+	expect_guarded(f, GIT_CARE_RULES, "echo mine >x.log; git add -f x.log",
+		       "\"x.log\" is hidden from runs");
+}
+
+static void what_is_tracked_already_stays_free_to_change(void **state)
+{
+	struct git_fixture *f = *state;
+
+	f->care = GIT_CARE_ALL;
+	SH(f->host,
+	   "echo 1 >.env.example; echo '*.log' >.gitignore; git add .; git commit -qm one; "
+	   "echo 2 >test.pem; git add test.pem");
+	stage(f);
+	SH(f->place, "echo 3 >>.env.example; echo 4 >>test.pem; echo '*.tmp' >>.gitignore; "
+		     "git add -A; git commit -qm two");
+	come_home(f);
+	assert_moved(f, true);
+	assert_same_status(f);
+}
+
+static void with_care_commits_that_run_by_themselves_move_no_branch(void **state)
+{
+	struct git_fixture *f = *state;
+
+	guarded_stage(f);
+	expect_guarded(
+		f, GIT_CARE_ALL,
+		"mkdir -p .github/workflows; echo x >.github/workflows/x.yml; git add .github; "
+		"git commit -qm ci",
+		"\".github/workflows/x.yml\" is run by a build server");
+	f->care = GIT_CARE_RULES;
+	settle(f);
+	assert_moved(f, true);
+}
+
+static void with_care_a_committed_repository_moves_no_branch(void **state)
+{
+	struct git_fixture *f = *state;
+
+	guarded_stage(f);
+	expect_guarded(f, GIT_CARE_ALL,
+		       "mkdir -p h/objects h/refs; touch h/objects/x h/refs/x; echo x >h/HEAD; "
+		       "echo x >h/config; git add h; git commit -qm bare",
+		       "\"h/HEAD\" is run by git");
+}
+
+static void the_first_commit_of_a_repository_is_judged_whole(void **state)
+{
+	struct git_fixture *f = *state;
+
+	SH(f->host, "echo 1 >a");
+	stage(f);
+	expect_guarded(f, GIT_CARE_RULES, "echo k >x.key; git add -A; git commit -qm first",
+		       "\"x.key\" is hidden from runs");
+}
+
 struct parallel {
 	struct git_fixture *f;
 	char run_id[ID_SIZE];
@@ -436,8 +550,8 @@ static void *import_one(void *arg)
 
 	p->rc = git_import(root, p->f->host, p->run_id, p->f->about, fetched, -1, &p->report, NULL);
 	if (p->rc == 0)
-		p->rc = git_settle(root, p->f->host, p->run_id, p->f->about, fetched, -1, p->report,
-				   NULL);
+		p->rc = git_settle(root, p->f->host, p->run_id, p->f->about, fetched, GIT_CARE_ALL,
+				   -1, p->report, NULL);
 	return NULL;
 }
 
@@ -568,6 +682,14 @@ int main(void)
 		GIT_TEST(doing_it_again_finishes),
 		GIT_TEST(a_kill_at_any_step_loses_nothing),
 		GIT_TEST(WS_69_runs_come_home_at_the_same_time),
+		GIT_TEST(commits_that_would_show_more_move_no_branch),
+		GIT_TEST(an_index_that_would_show_more_stays_behind),
+		GIT_TEST(commits_do_not_make_a_hidden_file_tracked),
+		GIT_TEST(an_index_does_not_make_a_hidden_file_tracked),
+		GIT_TEST(what_is_tracked_already_stays_free_to_change),
+		GIT_TEST(with_care_commits_that_run_by_themselves_move_no_branch),
+		GIT_TEST(with_care_a_committed_repository_moves_no_branch),
+		GIT_TEST(the_first_commit_of_a_repository_is_judged_whole),
 		GIT_TEST(flags_that_hide_files_stay_the_hosts),
 		GIT_TEST(a_split_index_comes_home),
 		GIT_TEST(a_place_that_saw_the_repository_itself_comes_home),

@@ -13,7 +13,7 @@ static int add(struct git_fixture *f)
 {
 	_cleanup_free_ char *where = path_join(f->base, "tree");
 
-	return git_worktree_add(f->host, RUN_ID, where, -1, &f->err);
+	return git_worktree_add(f->host, RUN_ID, where, NULL, -1, &f->err);
 }
 
 static int drop(struct git_fixture *f, bool force)
@@ -190,7 +190,7 @@ static void it_may_lie_in_the_repository(void **state)
 	_cleanup_free_ char *inner = path_join(f->host, ".git/berth/worktree-" RUN_ID);
 
 	dirty_host(f);
-	assert_ok(f, git_worktree_add(f->host, RUN_ID, inner, -1, &f->err));
+	assert_ok(f, git_worktree_add(f->host, RUN_ID, inner, NULL, -1, &f->err));
 	assert_sh(inner,
 		  "diff <(git status --porcelain) <(git -C ../../.. status --porcelain); "
 		  "git add -A; git commit -qm work; git log -1 --format=%s",
@@ -202,7 +202,7 @@ static void it_may_lie_in_the_repository(void **state)
 	_cleanup_free_ char *outer = path_join(linked, ".berth/worktree-" RUN_ID);
 
 	SH(linked, "echo n >n");
-	assert_ok(f, git_worktree_add(linked, RUN_ID, outer, -1, &f->err));
+	assert_ok(f, git_worktree_add(linked, RUN_ID, outer, NULL, -1, &f->err));
 	assert_sh(outer, "git status --porcelain; ls -A", "?? n\n.git\n.gitignore\na\nb\nd\nn");
 	assert_sh(linked, "git status --porcelain", "?? n");
 	assert_ok(f, git_worktree_remove(linked, RUN_ID, outer, true, &f->err));
@@ -217,7 +217,7 @@ static void a_run_in_a_worktree_comes_home_on_its_branch(void **state)
 
 	dirty_host(f);
 	SH(f->base, "mv host main");
-	assert_ok(f, git_worktree_add(main_path, RUN_ID, f->host, -1, &f->err));
+	assert_ok(f, git_worktree_add(main_path, RUN_ID, f->host, NULL, -1, &f->err));
 	_cleanup_free_ char *before = sh(main_path, "git status --porcelain; sha256sum .git/index");
 
 	stage(f);

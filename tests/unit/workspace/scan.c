@@ -1,6 +1,7 @@
 #include "../base/tempdir.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/fsuid.h>
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/path.h"
@@ -367,6 +368,54 @@ static void rules_of_the_repository_count(void **state)
 	place_close(&p);
 }
 
+static void make_file(int dir, const char *name, uid_t uid, mode_t mode)
+{
+	int fd = openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, name, strlen(name)), (ssize_t)strlen(name));
+	assert_int_equal(fchown(fd, uid, uid), 0);
+	assert_int_equal(fchmod(fd, mode), 0);
+	close(fd);
+}
+
+/* What is reported meanwhile, and what is written, is the server's and not the owner's. */
+static void note_rights(void *arg, const struct scan_progress *now)
+{
+	uid_t *seen = arg;
+
+	(void)now;
+	*seen = (uid_t)setfsuid((uid_t)-1);
+}
+
+static void files_are_read_with_the_rights_of_the_trees_owner(void **state)
+{
+	struct place p = { 0 };
+	struct tree_entry e;
+	uid_t seen = 77;
+
+	if (geteuid() != 0)
+		skip();
+	place_open(*state, &p);
+	p.options.progress = note_rights;
+	p.options.progress_arg = &seen;
+	make_file(p.tree, "own", 1001, 0600);
+	make_file(p.tree, "roots", 0, 0600);
+	make_file(p.tree, "groups", 0, 0640);
+	make_file(p.tree, "open", 0, 0644);
+	assert_int_equal(fchown(p.tree, 1001, 1001), 0);
+	scan(&p);
+	assert_true(find(&p, "own", &e) && (e.flags & TREE_HAS_HASH));
+	assert_true(find(&p, "open", &e));
+	assert_false(find(&p, "roots", &e));
+	assert_false(find(&p, "groups", &e));
+	assert_int_equal(p.report.skipped_count, 2);
+	assert_int_equal(seen, 0);
+	assert_int_equal(setfsuid((uid_t)-1), 0);
+	scan_report_clear(&p.report);
+	place_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -380,6 +429,7 @@ int main(void)
 		with_tempdir(limits_and_cancelling_end_it),
 		with_tempdir(a_file_that_keeps_changing_is_told_and_not_believed),
 		with_tempdir(rules_of_the_repository_count),
+		with_tempdir(files_are_read_with_the_rights_of_the_trees_owner),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

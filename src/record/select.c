@@ -1,14 +1,14 @@
-#include "run/select.h"
+#include "record/select.h"
 
 #include "base/json.h"
 
 /* The three states of an `environmentId` at one level. */
-static bool level_decides(const json_t *value, const char *local_id, const char **id)
+static bool level_decides(const json_t *value, const char *default_id, const char **id)
 {
 	if (!value)
 		return false;
 	if (json_is_null(value)) {
-		*id = local_id;
+		*id = default_id;
 		return true;
 	}
 	if (!json_is_string(value) || !json_string_value(value)[0])
@@ -28,10 +28,10 @@ const char *select_environment(const struct selection *s, const char **source)
 		{ "issue", json_object_get(s->issue_settings, "environmentId") },
 		{ "project", json_object_get(s->project_policy, "environmentId") },
 	};
-	const char *id = s->local_id;
+	const char *id = s->default_id;
 
 	for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
-		if (level_decides(levels[i].value, s->local_id, &id)) {
+		if (level_decides(levels[i].value, s->default_id, &id)) {
 			*source = levels[i].name;
 			return id;
 		}
@@ -41,5 +41,5 @@ const char *select_environment(const struct selection *s, const char **source)
 		return s->agent_default_id;
 	}
 	*source = "default";
-	return s->local_id;
+	return s->default_id;
 }
