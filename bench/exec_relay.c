@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 #include "bench.h"
-#include "channel/exec.h"
+#include "place/exec.h"
 #include "spawner.h"
 
 #define PLACE "11111111-1111-4111-8111-111111111111"

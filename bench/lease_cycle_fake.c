@@ -9,7 +9,7 @@
 #include "base/id.h"
 #include "bench.h"
 #include "client.h"
-#include "store/db.h"
+#include "db/db.h"
 
 #define CLIENTS 8
 #define CYCLES 40

@@ -1,11 +1,11 @@
 #include "api/access.h"
-#include "api/homes.h"
+#include "api/company_cache.h"
 
-#include "api/execs.h"
-#include "base/text.h"
 #include "record/member.h"
-#include "record/subject.h"
-#include "record/token.h"
+#include "auth/subject.h"
+#include "auth/token.h"
+#include "base/text.h"
+#include "exec/execs.h"
 #include "record/trust.h"
 
 /* ---- who it is ---- */

@@ -1,5 +1,5 @@
 #include "api/adapter_test.h"
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/text.h"
 #include "record/trust.h"
 #include "run/orchestrator.h"

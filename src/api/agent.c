@@ -1,4 +1,4 @@
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/text.h"
 
 #define _cleanup_agent_ _cleanup_(agent_clear)

@@ -1,6 +1,6 @@
-#include "api/resource.h"
+#include "api/answer.h"
 
-#include "provider/config.h"
+#include "driver/config.h"
 #include "run/adapter.h"
 
 /*

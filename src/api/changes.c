@@ -8,11 +8,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "run/wish.h"
+#include "run/workspace_request.h"
 
 #define CHANGES_DEFAULT 1000
 #define CHANGES_MAX 100000

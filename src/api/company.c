@@ -1,4 +1,4 @@
-#include "api/resource.h"
+#include "api/answer.h"
 
 static int list(void *arg, struct request *request, struct response *response, struct error *err)
 {

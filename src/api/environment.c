@@ -1,4 +1,4 @@
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/text.h"
 
 /* The environment of the first name in the path, or 404. */

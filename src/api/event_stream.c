@@ -4,11 +4,11 @@
  */
 #include <poll.h>
 #include <errno.h>
-#include "api/feed.h"
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "live/feed.h"
 
 #define PAGE 200
 #define STALL_MS 30000 /* a reader of old events that takes nothing for this long is gone */

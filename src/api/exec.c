@@ -1,12 +1,12 @@
 /*
  * One command in a leased place. The answer is a stream of events from the first byte on; the
- * command itself runs on (execs.h), whoever listens, unless it was asked to end with its listener.
+ * command itself runs on (exec/execs.h), whoever listens, unless it was asked to end with its listener.
  */
-#include "api/events.h"
+#include "api/output_events.h"
+#include "api/answer.h"
 #include "api/exec_request.h"
 #include "api/exec_stream.h"
 #include "api/exec_view.h"
-#include "api/resource.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -1,9 +1,9 @@
 #include "api/exec_control.h"
 #include <signal.h>
+#include "api/answer.h"
 #include "api/exec_view.h"
-#include "api/resource.h"
+#include "auth/subject.h"
 #include "base/text.h"
-#include "record/subject.h"
 
 #define STDIN_STEP_MS 1000 /* between two looks at whether the client is still there */
 

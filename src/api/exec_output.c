@@ -1,9 +1,9 @@
 /*
  * The output of an exec, live or from what is kept of it: lines of JSON, or its bytes as they are.
  */
-#include "api/events.h"
+#include "api/output_events.h"
+#include "api/answer.h"
 #include "api/exec_view.h"
-#include "api/resource.h"
 #include "base/log.h"
 #include "base/text.h"
 

@@ -1,10 +1,10 @@
 /*
- * A command as a request asks for it: from its JSON to execs.h.
+ * A command as a request asks for it: from its JSON to exec/execs.h.
  */
 #pragma once
 
-#include "api/execs.h"
 #include "api/server.h"
+#include "exec/execs.h"
 
 /* Of a command in a lease that is held, and of one that is asked for together with its lease. */
 extern const struct field EXEC_FIELDS[], FIRST_EXEC_FIELDS[];
@@ -16,7 +16,7 @@ struct exec_request {
 	bool has_input, has_terminal;
 	struct exec_terminal terminal;
 };
-/* What the table of fields cannot say, and the command in the form channel/exec.h wants. */
+/* What the table of fields cannot say, and the command in the form place/exec.h wants. */
 int exec_request_read(struct exec_request *request, const json_t *body, struct error *err);
 void exec_request_clear(struct exec_request *request);
 #define _cleanup_exec_request_ _cleanup_(exec_request_clear)

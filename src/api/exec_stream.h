@@ -3,8 +3,8 @@
  */
 #pragma once
 
-#include "api/execs.h"
 #include "api/server.h"
+#include "exec/execs.h"
 
 /* Takes the reference to `live`, and what is in `preface`, the lines before its own. */
 int exec_answer(struct server *server, const char *id, struct live_exec *live, struct buf *preface,

@@ -1,11 +1,11 @@
 /*
- * Looking at an exec: one that was started through the API (execs.h), going or ended, or the
+ * Looking at an exec: one that was started through the API (exec/execs.h), going or ended, or the
  * command of a run, which has the run's id.
  */
 #pragma once
 
-#include "api/execs.h"
 #include "api/server.h"
+#include "exec/execs.h"
 
 struct exec_view {
 	struct server *server;

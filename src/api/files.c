@@ -2,9 +2,9 @@
  * Files of a leased place. Contents stream both ways through the place's relay, which resolves
  * every path beneath the place's root; an upload becomes visible as a whole or not at all.
  */
-#include "channel/files.h"
+#include "place/files.h"
 #include <sys/stat.h>
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/text.h"
 
 #define PATH_BYTES 4096

@@ -3,7 +3,7 @@
  * /api/runs, and the output in pages for clients that poll.
  */
 #include <string.h>
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/text.h"
 #include "record/event.h"
 

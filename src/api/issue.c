@@ -1,4 +1,4 @@
-#include "api/resource.h"
+#include "api/answer.h"
 
 #define _cleanup_issue_ _cleanup_(issue_clear)
 

@@ -1,6 +1,6 @@
 #include "api/exec_request.h"
+#include "api/answer.h"
 #include "api/exec_stream.h"
-#include "api/resource.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "record/workspace.h"

@@ -1,6 +1,6 @@
-#include "api/resource.h"
-#include "base/text.h"
+#include "api/answer.h"
 #include "record/member.h"
+#include "base/text.h"
 
 /* /api/companies/:cid/members/:type/:id */
 static int principal_of_path(const struct request *request, struct principal *out,

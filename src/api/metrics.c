@@ -2,12 +2,12 @@
  * What a monitor reads. Counters and histograms are kept where things happen; what is a state and
  * not an event (leases, queues, memory) is looked up when somebody asks.
  */
-#include "api/execs.h"
-#include "api/feed.h"
-#include "api/resource.h"
+#include "exec/execs.h"
+#include "api/answer.h"
 #include "base/fd.h"
 #include "base/metric.h"
 #include "base/text.h"
+#include "live/feed.h"
 #include "record/row.h"
 
 SQL(METRIC_RUNS, "SELECT status, COUNT(*) FROM runs"

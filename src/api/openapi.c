@@ -1,7 +1,7 @@
 #include "api/openapi.h"
 #include <ctype.h>
-#include "api/resource.h"
-#include "api/shapes.h"
+#include "api/answer.h"
+#include "api/response_schemas.h"
 #include "base/schema.h"
 #include "base/text.h"
 #include "http/router.h"

@@ -1,4 +1,4 @@
-#include "api/resource.h"
+#include "api/answer.h"
 #include "record/redact.h"
 
 #define _cleanup_project_ _cleanup_(project_clear)

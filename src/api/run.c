@@ -1,4 +1,4 @@
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/text.h"
 #include "record/trust.h"
 

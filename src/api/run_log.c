@@ -5,8 +5,8 @@
  */
 #include <errno.h>
 #include <sys/epoll.h>
-#include "api/events.h"
-#include "api/resource.h"
+#include "api/answer.h"
+#include "api/output_events.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"

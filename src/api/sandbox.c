@@ -3,7 +3,7 @@
  * has it from its beginning. In one where it was deleted, or which is older, it is made when it is
  * asked for, and only after a native place has been built here and has held.
  */
-#include "api/resource.h"
+#include "api/answer.h"
 #include "base/text.h"
 
 json_t *sandbox_config(struct server *server, struct error *err)

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <pthread.h>
+#include "auth/run_token.h"
 #include "http/http.h"
-#include "record/run_token.h"
 #include "run/default.h"
 #include "run/run.h"
 #include "workspace/workspace.h"
@@ -66,12 +66,12 @@ struct server {
 	struct packer *packer;
 	struct run_token_key run_key; /* signs the tokens of runs */
 	struct http *http;
-	pthread_t upkeep;
+	pthread_t maintenance;
 	int data_dirfd, lock_fd;
 	int stop_fd; /* latch: somebody here wants the server to end */
 	pthread_t survey;
-	int survey_fd; /* latch that wakes its thread; -1 while there is none */
-	int upkeep_fd; /* latch that ends the upkeep thread; -1 while there is none */
+	int survey_fd;      /* latch that wakes its thread; -1 while there is none */
+	int maintenance_fd; /* latch that ends the maintenance thread; -1 while there is none */
 	char *data_path, *socket_path, *home_path;
 	char *claimant;     /* what other servers are told when they want its database */
 	bool has_engine;    /* it is open */

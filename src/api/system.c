@@ -1,15 +1,16 @@
 /*
- * The server itself: whether it is well, what nothing explains, and the upkeep an operator may ask
+ * The server itself: whether it is well, what nothing explains, and the maintenance an operator may ask
  * for.
  */
 #include <sys/stat.h>
-#include "api/execs.h"
-#include "api/resource.h"
-#include "api/upkeep.h"
+#include "api/answer.h"
+#include "api/history.h"
+#include "api/warnings.h"
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "store/restore.h"
+#include "db/restore.h"
+#include "exec/execs.h"
 
 #define ABANDONED_S 3600 /* a copy that nobody has written to for so long */
 
@@ -51,7 +52,7 @@ static void put_details(struct server *server, json_t *json)
 	json_put_int(json, "uptimeMs", clock_now(&server->clock) - server->started_at);
 	json_put_int(json, "pid", getpid());
 	json_put_str(json, "dataPath", server->data_path);
-	json_put_new(json, "warnings", upkeep_warnings(server));
+	json_put_new(json, "warnings", server_warnings(server));
 }
 
 /* A stranger learns only that somebody is there and whether it is well. */
@@ -107,10 +108,10 @@ static int prune(void *arg, struct request *request, struct response *response, 
 	if (age_ms < 0)
 		age_ms = server->options.retention_ms;
 	what.before_ms = clock_now(&server->clock) - age_ms;
-	if (what.dry_run && what.only && !upkeep_counts(what.only))
+	if (what.dry_run && what.only && !history_counts(what.only))
 		return error_set(err, ERR_VALIDATION,
 				 "a dry run counts runs, leases, activity and workspaces only");
-	return answer(response, 200, upkeep_prune(server, &what, err));
+	return answer(response, 200, history_prune(server, &what, err));
 }
 
 static char *backup_path(struct server *server, struct error *err)

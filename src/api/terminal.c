@@ -15,9 +15,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <time.h>
+#include "api/answer.h"
 #include "api/exec_control.h"
 #include "api/exec_view.h"
-#include "api/resource.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -2,10 +2,10 @@
  * Tokens of people (/api/tokens) and of agents (/api/agents/:id/keys). A token's text is in the
  * answer that makes it and nowhere else.
  */
-#include "api/resource.h"
-#include "base/text.h"
+#include "api/answer.h"
 #include "record/member.h"
-#include "record/token.h"
+#include "auth/token.h"
+#include "base/text.h"
 
 #define TTL_MAX_SECONDS (3650LL * 86400)
 

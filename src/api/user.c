@@ -1,7 +1,7 @@
-#include "api/resource.h"
-#include "base/text.h"
+#include "api/answer.h"
 #include "record/member.h"
-#include "record/user.h"
+#include "auth/user.h"
+#include "base/text.h"
 
 static int list(void *arg, struct request *request, struct response *response, struct error *err)
 {

@@ -1,9 +1,9 @@
-#include "api/resource.h"
+#include "api/answer.h"
 
 #include "base/text.h"
-#include "record/workspace.h"
 #include "record/select.h"
 #include "record/trust.h"
+#include "record/workspace.h"
 
 /* What surrounds a workspace that is to be made, and what it takes from there. */
 struct surroundings {

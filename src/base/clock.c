@@ -22,6 +22,11 @@ static int64_t read_clock(clockid_t id)
 	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+int64_t boottime_ms(void)
+{
+	return read_clock(CLOCK_BOOTTIME);
+}
+
 static int64_t system_mono(struct clock *clock)
 {
 	(void)clock;

@@ -35,6 +35,9 @@ struct fake_clock {
 void clock_init_fake(struct fake_clock *fake, int64_t start_ms);
 void clock_fake_advance(struct fake_clock *fake, int64_t ms);
 
+/* CLOCK_BOOTTIME in milliseconds, where no clock is given: what mono_ms of the system's clock is. */
+int64_t boottime_ms(void);
+
 /* Milliseconds until a clock_mono deadline, for poll(): 0..INT_MAX; -1 for a deadline below 0. */
 int clock_poll_timeout(struct clock *c, int64_t deadline_mono_ms);
 

@@ -2,8 +2,8 @@
 
 #include "base/text.h"
 #include "cli/attach.h"
-#include "cli/feed.h"
 #include "cli/follow.h"
+#include "cli/stdin_pump.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 

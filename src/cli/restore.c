@@ -10,7 +10,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/verbs.h"
-#include "store/restore.h"
+#include "db/restore.h"
 
 #define DATABASE "berth.db"
 

@@ -6,9 +6,9 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/attach.h"
-#include "cli/bring.h"
-#include "cli/feed.h"
 #include "cli/follow.h"
+#include "cli/run_files.h"
+#include "cli/stdin_pump.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 

@@ -1,6 +1,6 @@
 #include "cli/settings.h"
-#include "cli/verbs.h"
 #include "base/text.h"
+#include "cli/verbs.h"
 
 static int start_log(const struct cli *cli, const struct settings *settings, struct error *err)
 {

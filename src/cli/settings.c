@@ -1,6 +1,6 @@
 #include "cli/settings.h"
 
-#include "api/declare.h"
+#include "server/config_environments.h"
 #include <ctype.h>
 #include "base/path.h"
 #include "base/text.h"

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "provider/provider.h"
+#include "driver/provider.h"
 #include "record/environment.h"
 #include "record/place.h"
 

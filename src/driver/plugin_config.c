@@ -4,7 +4,7 @@
  */
 #include "driver/driver.h"
 
-#include "provider/config.h"
+#include "driver/config.h"
 
 static const struct field PLUGIN_FIELDS[] = {
 	{ .name = "pluginKey",

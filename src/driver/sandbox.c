@@ -9,7 +9,7 @@
 
 #include <string.h>
 #include "base/text.h"
-#include "provider/config.h"
+#include "driver/config.h"
 #include "record/environment.h"
 
 #define DEFAULT_PROVIDER "fake"

@@ -6,7 +6,7 @@
 
 #include <ctype.h>
 #include "base/text.h"
-#include "provider/config.h"
+#include "driver/config.h"
 
 static const char *const SECRET_REF[] = { "secret_ref", NULL };
 

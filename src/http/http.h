@@ -220,7 +220,7 @@ struct route {
 		    struct error *err);
 	enum route_access access;
 	enum route_subject subject;
-	const char *answer; /* what it answers, see api/shapes.h; NULL with streams */
+	const char *answer; /* what it answers, see api/response_schemas.h; NULL with streams */
 	const char
 		*errors; /* codes of its own besides what its shape implies; by spaces, or NULL */
 };

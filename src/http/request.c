@@ -1,8 +1,8 @@
 #include "base/log.h"
+#include "record/member.h"
 #include "base/metric.h"
 #include "base/text.h"
 #include "http/exchange.h"
-#include "record/member.h"
 
 /* A refused body is read past up to here, so that its sender gets to read the answer. */
 #define DISCARD_MAX (32 << 20)

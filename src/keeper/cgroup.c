@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "keeper/keeper.h"
-#include "base/sha256.h"
 
 /* A v2 tree of its own, or beside v1 controllers; the latter tracks and kills just as well. */
 static const char *const v2_mounts[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };

@@ -242,7 +242,7 @@ static void serve_status(struct client *c, const struct wire_message *m)
 {
 	struct wire_keeper_state state = {
 		.clients = c->keeper->client_count,
-		.uptime_ms = (uint64_t)(loop_now() - c->keeper->started_ms),
+		.uptime_ms = (uint64_t)(boottime_ms() - c->keeper->started_ms),
 		.cgroup = c->keeper->cgroup,
 	};
 

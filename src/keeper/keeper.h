@@ -185,7 +185,7 @@ int recipe_read(struct place *place, int place_fd, struct error *err);
 int relay_write(const struct place *place, int place_fd, struct error *err);
 bool relay_read(struct place *place, int place_fd);
 
-/* native.c: between the steps of make.c, for places of kind native. */
+/* native.c: between the steps of create.c, for places of kind native. */
 struct birth;
 int native_fill(struct place *place, const struct wire_place_make *m, struct sandbox_spec *spec,
 		struct error *err);
@@ -240,7 +240,7 @@ bool spare_keep(struct place *place);
 /* 1: the place has a directory with its recipe; 0: it needs one made. */
 int spare_take(struct place *place, uid_t base, int *place_fd);
 
-/* net.c */
+/* netns_cache.c */
 void net_start_keeping(struct keeper *keeper);
 /* A network namespace for the place to be born in; -1: it makes its own. */
 int net_take(struct place *place);
@@ -264,7 +264,7 @@ int birth_arrange(struct birth *b);
 void relay_exec(const struct place *place, int image);
 
 /*
- * make.c: on success the place is in the list, and MAKING or already ALIVE. *handed, if it is one,
+ * create.c: on success the place is in the list, and MAKING or already ALIVE. *handed, if it is one,
  * is taken for the first connection of the relay that is made.
  */
 int place_make(struct keeper *keeper, const struct wire_place_make *m, int *handed,
@@ -276,7 +276,7 @@ bool place_id_is_valid(const char *id);
 /* What the first process of a sandbox says, until the socket closes. True: it has. */
 bool place_hear(struct place *place);
 
-/* life.c */
+/* teardown.c */
 struct place *place_find(struct keeper *keeper, const char *id);
 struct place *place_new(struct keeper *keeper, const char *id);
 void place_free(struct place *place);

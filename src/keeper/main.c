@@ -192,7 +192,7 @@ static int keeper_start(struct keeper *keeper, const struct options *o, struct e
 	setsid();
 	keeper->idle_ms = o->idle_seconds * 1000;
 	keeper->idle.due = idle_due;
-	keeper->started_ms = loop_now();
+	keeper->started_ms = boottime_ms();
 	if (open_directory(keeper, o->dir, err) < 0 ||
 	    image_load(relay, &keeper->relay_image, err) < 0 || loop_init(&keeper->loop, err) < 0 ||
 	    watch_signals(keeper, err) < 0)

@@ -13,9 +13,9 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "keeper/keeper.h"
-#include "base/sha256.h"
 
 void native_start_keeping(struct keeper *keeper, uint32_t uid_base)
 {

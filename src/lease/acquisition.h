@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/hash.h"
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 enum plan {
 	PLAN_UNDECIDED, /* lease.intend has not run to its end */

@@ -2,7 +2,7 @@
  * The books, for people: everything that no holder explains and every promise not yet kept, and the
  * counts that health shows. Nothing is changed here.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@
  * The decision itself is made in the transaction that writes the intent (intend.c): this queue only
  * gives the order, never the permission.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <errno.h>
 #include <poll.h>

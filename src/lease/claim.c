@@ -4,7 +4,7 @@
  * recorded (the database refused) would keep the place waiting for that long, so it is remembered
  * and given back by the next sweep; what a crash forgets runs out, or is hurried by the next start.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include "base/text.h"
 

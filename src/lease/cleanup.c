@@ -5,7 +5,7 @@
  * ever given up: after CLEANUP_GIVE_UP_AFTER attempts the lease says so, audit shows it, and the
  * attempts go on at the longest interval.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include "base/log.h"
 #include "base/text.h"

@@ -4,7 +4,7 @@
  * queue by a transaction that looks again whether it is still so: a renewal that came first wins,
  * one that came later is refused.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include "base/log.h"
 #include "base/text.h"

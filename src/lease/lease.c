@@ -17,7 +17,7 @@
  * There is no row before the provider has answered: until then the intent of the same id stands for
  * it, so that an acquire which failed leaves no trace in the history.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include "base/text.h"
 #include "record/row.h"

@@ -12,7 +12,7 @@
  *
  * While paused the lease counts on to its end like any other.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <errno.h>
 #include <time.h>

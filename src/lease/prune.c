@@ -4,7 +4,7 @@
  * as its environment: it holds the generation that the next holder must exceed. Intents are not
  * history: they end by being settled, and what cannot be settled stays for people to see.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #define BATCH 500
 

@@ -9,7 +9,7 @@
  * places are read before the inventory, and one without an object that has not changed since is
  * lost.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <string.h>
 

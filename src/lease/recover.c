@@ -4,7 +4,7 @@
  * there; then the books are put right (settle.c, spool.c, reconcile.c); then the places that
  * operators hold are opened again. Places that runs hold stay closed: the recovery of runs decides.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <unistd.h>
 

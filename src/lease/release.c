@@ -8,7 +8,7 @@
  * nobody else gets the place before its processes are dead and its provider has been told. What a
  * crash leaves in `releasing` is queued by the next sweep.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * across a call to a driver, the database, the executor or a callback, and no other lock is taken
  * under it. One sweep runs at a time by the flag `sweeping`, not by a lock, because sweeps block.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

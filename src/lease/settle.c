@@ -8,7 +8,7 @@
  * cannot tell: `unresolved`, for people to look at. It does not answer: asked later intent to
  * resume   the place goes back through a release releasing          the release is done again
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include "base/log.h"
 #include "base/text.h"

@@ -4,7 +4,7 @@
  * after the provider's name for it, and taken into the database by a later sweep or start. The
  * number of files is bounded; beyond it the log is the last witness.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

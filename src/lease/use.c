@@ -1,7 +1,7 @@
 /*
  * What a holder does with a lease: look, renew, use. Every right to act goes through the fence.
  */
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #include <string.h>
 

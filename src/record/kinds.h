@@ -121,7 +121,7 @@
 	X(MEMBER_SUSPENDED, "suspended")                                                           \
 	X(MEMBER_ARCHIVED, "archived")
 
-/* At most as many as an unsigned has bits: a set of them is one (record/member.h). */
+/* At most as many as an unsigned has bits: a set of them is one (auth/member.h). */
 #define PERMISSIONS(X)                                                                             \
 	X(PERMISSION_AGENTS_CREATE, "agents:create")                                               \
 	X(PERMISSION_ENVIRONMENTS_MANAGE, "environments:manage")                                   \

@@ -1,7 +1,7 @@
 #include "record/record.h"
 
-#include "record/activity.h"
 #include "base/text.h"
+#include "record/activity.h"
 #include "record/row.h"
 #include "record/selection.h"
 #include "record/trust.h"

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "db/db.h"
 #include "record/kinds.h"
-#include "store/db.h"
 
 /* How the one who asked is known. */
 enum actor_kind {
@@ -34,7 +34,7 @@ struct actor {
 	enum actor_kind kind;
 	bool is_admin; /* everything, everywhere: local trust and instance admins */
 	/*
-	 * Of an agent: its own, whatever its membership says (record/member.h). Of a person whose
+	 * Of an agent: its own, whatever its membership says (auth/member.h). Of a person whose
 	 * token is limited: all that it is for.
 	 */
 	unsigned permissions;

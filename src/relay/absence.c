@@ -29,7 +29,7 @@ static void absence_ready(struct watch *watch, uint32_t events)
 	(void)events;
 	if (read(watch->fd, &ticks, sizeof(ticks)) < 0)
 		return;
-	left = relay->heard_ms + (int64_t)relay->config.absence_ms - loop_now();
+	left = relay->heard_ms + (int64_t)relay->config.absence_ms - boottime_ms();
 	if (left > 0)
 		arm(relay, left);
 	else
@@ -48,6 +48,6 @@ int absence_open(struct relay *relay, struct error *err)
 
 void absence_start(struct relay *relay)
 {
-	relay->heard_ms = loop_now();
+	relay->heard_ms = boottime_ms();
 	arm(relay, (int64_t)relay->config.absence_ms);
 }

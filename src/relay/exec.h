@@ -11,9 +11,9 @@
 #pragma once
 
 #include "relay/launch.h"
+#include "relay/procs.h"
 #include "relay/relay.h"
 #include "relay/spool.h"
-#include "relay/tree.h"
 
 struct outlet {
 	struct exec *exec;

@@ -11,10 +11,10 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/text.h"
-#include "relay/aside.h"
-#include "relay/beneath.h"
+#include "relay/background.h"
 #include "relay/file_info.h"
 #include "relay/files.h"
+#include "relay/root_path.h"
 
 #define STRETCH_MAX (64u << 10)
 #define CREDIT_PORTION (64u << 10)

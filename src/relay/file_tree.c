@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "relay/aside.h"
+#include "relay/background.h"
 #include "relay/file_tree_work.h"
 #include "wire/place.h"
 

@@ -1,5 +1,5 @@
 /*
- * Whole trees of files: TREE_SCAN, TREE_HASH, TREE_PUT, TREE_GET (wire/record.h).
+ * Whole trees of files: TREE_SCAN, TREE_HASH, TREE_PUT, TREE_GET (wire/tree_record.h).
  *
  * Each is served by a forked child with plain blocking code: walking a million entries or hashing
  * gigabytes takes its time, and the loop, which has execs to hold and pings to answer, never waits

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "relay/beneath.h"
 #include "relay/file_tree_work.h"
+#include "relay/root_path.h"
 
 struct get {
 	struct tree_out out;

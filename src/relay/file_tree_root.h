@@ -1,8 +1,8 @@
 /* Where a tree may be put; see file_tree_mark.c. */
 #pragma once
 
-#include "relay/beneath.h"
 #include "relay/file_tree_work.h"
+#include "relay/root_path.h"
 
 struct root_refusal {
 	enum wire_error_code code;

@@ -7,9 +7,9 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/sha256.h"
-#include "relay/beneath.h"
+#include "filetree/walk.h"
 #include "relay/file_tree_work.h"
-#include "tree/walk.h"
+#include "relay/root_path.h"
 
 #define HASH_CHUNK (256u << 10)
 /* So often a word is said while one file is hashed. */

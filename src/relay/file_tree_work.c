@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "relay/beneath.h"
+#include "relay/root_path.h"
 
 #define RESOLVE_NO_MAGICLINKS_ 0x02
 #define RESOLVE_NO_SYMLINKS_ 0x04

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <sys/stat.h>
+#include "filetree/entry.h"
 #include "relay/relay.h"
-#include "tree/entry.h"
-#include "wire/record.h"
+#include "wire/tree_record.h"
 
 struct tree_job {
 	const struct relay *relay;

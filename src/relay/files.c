@@ -9,9 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "relay/aside.h"
-#include "relay/beneath.h"
+#include "relay/background.h"
 #include "relay/file_info.h"
+#include "relay/root_path.h"
 #include "wire/place.h"
 
 #define PAGE_MAX 1000

@@ -17,7 +17,7 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "relay/aside.h"
+#include "relay/background.h"
 #include "relay/exec.h"
 #include "relay/session.h"
 #include "wire/place.h"
@@ -166,7 +166,7 @@ static void end_due(struct timer *timer)
 	struct relay *relay = container_of(timer, struct relay, end_timer);
 	_cleanup_error_ struct error err = { 0 };
 
-	if (!all_exited(relay) && loop_now() < relay->end_until) {
+	if (!all_exited(relay) && boottime_ms() < relay->end_until) {
 		loop_arm(&relay->loop, timer, END_STEP_MS);
 		return;
 	}
@@ -184,7 +184,7 @@ void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, co
 	relay->ending = true;
 	relay->end_why = why;
 	relay->exit_status = exit_status;
-	relay->end_until = loop_now() + END_WAIT_MS;
+	relay->end_until = boottime_ms() + END_WAIT_MS;
 	relay->end_timer.due = end_due;
 	for (struct exec *e = relay->execs; e; e = e->next) {
 		/* Nobody will take the rest of the output. */

@@ -38,7 +38,7 @@ static void check_due(struct timer *timer)
 	struct pause *pause = &relay->pause;
 	bool frozen = all_frozen(relay);
 
-	if (!frozen && loop_now() < pause->until) {
+	if (!frozen && boottime_ms() < pause->until) {
 		pause->step_ms = MIN_OF(pause->step_ms * 2, STEP_MAX_MS);
 		loop_arm(&relay->loop, timer, pause->step_ms);
 		return;
@@ -94,7 +94,7 @@ void pause_serve(struct session *s, const struct wire_message *m)
 		.paused = true,
 		.stream = m->stream,
 		.epoch = s->hello.epoch,
-		.until = loop_now() + SETTLE_MS,
+		.until = boottime_ms() + SETTLE_MS,
 		.step_ms = 1,
 		.check.due = check_due,
 	};

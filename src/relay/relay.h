@@ -69,7 +69,7 @@ struct relay {
 	struct watch listener;
 	struct watch signals;
 	struct watch absence;
-	int64_t heard_ms;        /* last authenticated traffic, loop_now */
+	int64_t heard_ms;        /* last authenticated traffic, boottime_ms */
 	struct session *session; /* the authenticated one, or NULL */
 	struct session *pending; /* those still in their hello */
 	unsigned pending_count;

@@ -206,7 +206,7 @@ static void session_open(struct session *s)
 	relay->session = s;
 	s->step = SESSION_OPEN;
 	s->conn.max_payload = WIRE_PAYLOAD_MAX;
-	s->heard_ms = relay->heard_ms = loop_now();
+	s->heard_ms = relay->heard_ms = boottime_ms();
 	loop_arm(&relay->loop, &s->timer, WIRE_RELAY_PING_MS);
 	session_send(s, 0, WIRE_WELCOME, &welcome);
 }
@@ -276,7 +276,7 @@ static void session_ready(struct watch *watch, uint32_t events)
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		filled = file_tree_pass(s) ? 1 : conn_fill(&s->conn);
 		if (filled > 0 && s->step == SESSION_OPEN) {
-			s->heard_ms = s->relay->heard_ms = loop_now();
+			s->heard_ms = s->relay->heard_ms = boottime_ms();
 			s->pinged = false;
 		}
 	}
@@ -295,7 +295,7 @@ static void session_ready(struct watch *watch, uint32_t events)
 static void timer_due(struct timer *timer)
 {
 	struct session *s = container_of(timer, struct session, timer);
-	int64_t silent = loop_now() - s->heard_ms;
+	int64_t silent = boottime_ms() - s->heard_ms;
 
 	if (s->step != SESSION_OPEN) {
 		session_reject(s, WERR_AUTH, "no hello in time");
@@ -307,7 +307,8 @@ static void timer_due(struct timer *timer)
 		return;
 	}
 	if (silent >= WIRE_RELAY_PING_MS && !s->pinged) {
-		session_send(s, 0, WIRE_PING, &(struct wire_ping){ .token = (uint64_t)loop_now() });
+		session_send(s, 0, WIRE_PING,
+			     &(struct wire_ping){ .token = (uint64_t)boottime_ms() });
 		session_flush(s);
 		s->pinged = true;
 	}
@@ -323,7 +324,7 @@ static struct session *session_new(struct relay *relay, int fd)
 	s->watch = (struct watch){ .fd = -1, .ready = session_ready };
 	s->timer.due = timer_due;
 	s->end.due = end_due;
-	s->heard_ms = loop_now();
+	s->heard_ms = boottime_ms();
 	conn_init(&s->conn, fd, WIRE_HELLO_PAYLOAD);
 	s->next = relay->pending;
 	relay->pending = s;

@@ -85,10 +85,10 @@ static void kill_children(struct shim *shim)
 static void kill_everything(struct shim *shim)
 {
 	struct pollfd wait = { .fd = shim->signal_fd, .events = POLLIN };
-	int64_t until = loop_now() + KILL_WAIT_MS;
+	int64_t until = boottime_ms() + KILL_WAIT_MS;
 	struct signalfd_siginfo info;
 
-	while (loop_now() < until) {
+	while (boottime_ms() < until) {
 		proc_signal_descendants(getpid(), SIGKILL);
 		kill_children(shim);
 		if (reap_children(shim))

@@ -1,7 +1,7 @@
 #include "run/adapter.h"
 
 #include "base/text.h"
-#include "provider/provider.h"
+#include "driver/provider.h"
 
 #define PROMPT_TEMPLATE_MAX (64 << 10)
 

@@ -5,9 +5,9 @@
 #include "base/text.h"
 #include "record/trust.h"
 #include "run/prompt.h"
-#include "run/publish.h"
 #include "run/row.h"
-#include "run/wish.h"
+#include "run/run_events.h"
+#include "run/workspace_request.h"
 
 static const char *const STDIN_ENCODINGS[] = { "utf8", "base64", NULL };
 

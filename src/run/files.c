@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "run/wish.h"
+#include "run/workspace_request.h"
 
 #define TELL_EVERY_MS 500
 #define TELL_FILES 1000

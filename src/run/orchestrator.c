@@ -5,7 +5,7 @@
  *   resolve.c   stage.c                 realize.c   stage.c
  *                                                                  │
  *                               release <── end <── collect <──────┘
- *                               ending.c            stage.c
+ *                               finish.c            stage.c
  *
  * A step that fails leaves its error in the walk and the rest is left out, except the last three:
  * what the command did is brought home whatever became of it, the row always ends and the leases
@@ -24,10 +24,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "run/files.h"
+#include "run/job.h"
 #include "run/prompt.h"
 #include "run/realize.h"
 #include "run/row.h"
-#include "run/walk.h"
 
 #define PROVISION_TIMEOUT_MS 300000
 #define REMEMBER_MS 500

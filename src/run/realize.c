@@ -8,8 +8,8 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "run/job.h"
 #include "run/row.h"
-#include "run/walk.h"
 
 static void put_text(json_t *object, const char *key, const char *value)
 {

@@ -2,7 +2,7 @@
  * What an earlier server left behind. The command of a run is in the care of its place's relay, so
  * a run whose server died is taken up where its log ends and never notices. Two things can be found
  * instead: the command never began (the run is queued again), or the relay is gone as well, with
- * the command (or there never was one: channel/shell.h). Then the run fails with process_lost, its
+ * the command (or there never was one: place/shell/shell.h). Then the run fails with process_lost, its
  * leases are released as failed, and only then one retry is queued, so that the retry never meets
  * its predecessor's place.
  *

@@ -2,7 +2,7 @@
  * The first step of a run: who asks, and where it will run. Nothing is leased yet, so whatever
  * cannot be is said here.
  */
-#include "run/walk.h"
+#include "run/job.h"
 
 #include "base/log.h"
 #include "base/text.h"

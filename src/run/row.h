@@ -57,7 +57,7 @@ int run_note_timings(struct db *db, struct clock *clock, const char *id, const j
 		     struct error *err);
 /* What was kept of its files is gone. */
 int run_note_dropped(struct db *db, struct clock *clock, const char *id, struct error *err);
-/* Values of env and stdin go, names stay (secrets.c). */
+/* Values of env and stdin go, names stay (run_secrets.c). */
 int run_delete_secrets_tx(struct tx *tx, const char *id, struct error *err);
 /* Whether all that the run was given is still there to be given again; err says what is not. */
 bool run_can_repeat(const struct run *run, struct error *err);

@@ -6,9 +6,9 @@
  */
 #pragma once
 
+#include "auth/run_token.h"
 #include "lease/lease.h"
 #include "record/quota.h"
-#include "record/run_token.h"
 #include "runlog/runlog.h"
 
 /* Whether env and stdin, which may be secrets, are still with the run. Kept as these numbers. */

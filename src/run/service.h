@@ -50,7 +50,7 @@ struct runs {
 	struct run_task *tasks;
 	size_t active;
 	struct run_watcher *watchers;
-	struct hold *holds; /* results that somebody is at work on (home.c) */
+	struct hold *holds; /* results that somebody is at work on (results.c) */
 	bool woken, stopping, started;
 	pthread_t dispatcher;
 

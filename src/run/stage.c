@@ -3,7 +3,7 @@
  * for), that they are there before anything runs (stage), and that what the command did comes home
  * (collect).
  */
-#include "run/walk.h"
+#include "run/job.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "run/files.h"
-#include "run/wish.h"
+#include "run/workspace_request.h"
 #include "workspace/overlay.h"
 
 /*

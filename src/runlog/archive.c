@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include "base/fault.h"
 #include "base/fd.h"
-#include "runlog/source.h"
+#include "runlog/log_file.h"
 
 /* What fits into a block or two gains nothing. */
 #define PACK_MIN_BYTES 8192

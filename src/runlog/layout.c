@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/path.h"
-#include "runlog/source.h"
+#include "runlog/log_file.h"
 
 /* Leaves room for the suffixes within the 255 bytes of a file name. */
 #define NAME_MAX_BYTES 200

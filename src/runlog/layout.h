@@ -5,7 +5,7 @@
  * that begin with their time, the last, so that 100,000 of them stay quick to find and to list:
  * `ab/abc.data`, `ab/abc.index`. The index makes a log exist:
  * it is created last and removed first. The data is cut into segments of 64 MiB, and files that
- * nobody writes any more are compressed: source.h has the names.
+ * nobody writes any more are compressed: log_file.h has the names.
  *
  * A record is 32 bytes, little-endian: u64 end, u64 stdout, u64 stderr, u64 time << 8 | stream.
  * Each carries the totals of all streams (the PTY's is what the other two leave of `end`), so any

@@ -1,4 +1,4 @@
-#include "runlog/source.h"
+#include "runlog/log_file.h"
 
 #include <errno.h>
 #include <string.h>

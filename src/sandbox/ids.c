@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "base/text.h"
 #include "base/sha256.h"
+#include "base/text.h"
 
 #define REGISTRY "/run/berth-uids"
 #define DATABASE_MAX (4u << 20)

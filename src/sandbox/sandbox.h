@@ -49,7 +49,7 @@ struct sandbox_workspace {
 	uid_t owner;
 	gid_t group;
 	mode_t mode;
-	struct buf masks; /* with overlay: wire/masks.h, checked */
+	struct buf masks; /* with overlay: wire/hidden_paths.h, checked */
 };
 
 struct sandbox_spec {

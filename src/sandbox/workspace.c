@@ -28,7 +28,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "sandbox/mount_calls.h"
-#include "wire/masks.h"
+#include "wire/hidden_paths.h"
 
 #define OPAQUE "user.overlay.opaque"
 

@@ -20,8 +20,8 @@
  */
 #pragma once
 
-#include "wire/message.h"
 #include "base/sha256.h"
+#include "wire/message.h"
 
 #define HELLO_KEY_SIZE 32
 

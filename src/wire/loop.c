@@ -14,11 +14,6 @@ int64_t loop_now_us(void)
 	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-int64_t loop_now(void)
-{
-	return loop_now_us() / 1000;
-}
-
 int loop_init(struct loop *loop, struct error *err)
 {
 	*loop = (struct loop){ .epoll_fd = epoll_create1(EPOLL_CLOEXEC) };
@@ -78,7 +73,7 @@ void loop_arm(struct loop *loop, struct timer *timer, int64_t after_ms)
 	struct timer **t = &loop->timers;
 
 	loop_disarm(loop, timer);
-	timer->at = loop_now() + MAX_OF(after_ms, 0);
+	timer->at = boottime_ms() + MAX_OF(after_ms, 0);
 	while (*t && (*t)->at <= timer->at)
 		t = &(*t)->next;
 	timer->next = *t;
@@ -91,13 +86,13 @@ static int next_timeout(const struct loop *loop)
 
 	if (!loop->timers)
 		return -1;
-	left = loop->timers->at - loop_now();
+	left = loop->timers->at - boottime_ms();
 	return (int)MIN_OF(MAX_OF(left, 0), (int64_t)INT_MAX);
 }
 
 static void run_due(struct loop *loop)
 {
-	while (loop->timers && loop->timers->at <= loop_now() && !loop->stop) {
+	while (loop->timers && loop->timers->at <= boottime_ms() && !loop->stop) {
 		struct timer *timer = loop->timers;
 
 		loop_disarm(loop, timer);

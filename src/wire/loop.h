@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/clock.h"
 #include "base/error.h"
 
 struct watch {
@@ -15,7 +16,7 @@ struct watch {
 };
 
 struct timer {
-	int64_t at; /* loop_now; 0: not armed */
+	int64_t at; /* boottime_ms; 0: not armed */
 	void (*due)(struct timer *);
 	struct timer *next;
 };
@@ -39,6 +40,4 @@ void loop_arm(struct loop *loop, struct timer *timer, int64_t after_ms);
 void loop_disarm(struct loop *loop, struct timer *timer);
 /* Runs until loop->stop. */
 int loop_run(struct loop *loop, struct error *err);
-/* CLOCK_BOOTTIME in milliseconds. */
-int64_t loop_now(void);
-int64_t loop_now_us(void);
+int64_t loop_now_us(void); /* CLOCK_BOOTTIME */

@@ -123,7 +123,7 @@
 #define WIRE_FEATURE_PTY (1u << 1)
 #define WIRE_FEATURE_FILES (1u << 2)
 #define WIRE_FEATURE_TREE_CGROUP (1u << 3) /* tree kill by cgroup: nothing can leave */
-#define WIRE_FEATURE_TREE_SHIM (1u << 4)   /* tree kill by subreaper: see relay/tree.h */
+#define WIRE_FEATURE_TREE_SHIM (1u << 4)   /* tree kill by subreaper: see relay/procs.h */
 #define WIRE_FEATURE_USERS (1u << 5)       /* may run an exec as another user */
 #define WIRE_FEATURE_TREES (1u << 6)       /* TREE_SCAN, TREE_HASH, TREE_PUT, TREE_GET */
 #define WIRE_FEATURE_PAUSE (1u << 7)       /* PLACE_PAUSE: execs can be frozen */
@@ -469,7 +469,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(13, STR, store, OPT, 64) /* files are kept under this name */ \
 					F(14, STR, workspace, OPT, PATH_BOUND) /* directory of the host for /workspace; empty: its own */ \
 					F(15, U32, overlay, OPT, 1) /* under a layer of the place's own */ \
-					F(16, STR, masks, OPT, PATH_BOUND) /* with overlay: file of wire/masks.h */ \
+					F(16, STR, masks, OPT, PATH_BOUND) /* with overlay: file of wire/hidden_paths.h */ \
 					F(17, BYTES, seccomp_base, ADDED, 16384) /* seccomp in two parts: what stands from birth on, */ \
 					F(18, BYTES, seccomp_exec, ADDED, 16384) /* and what every exec adds to it */ \
 					F(19, STRV, closed, ADDED, 8) /* directories of the host that it must not see */ \
@@ -535,7 +535,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(FILE_RENAME, file_rename, 0x47)	/* S: DONE */ \
 	M(FILE_REMOVE, file_remove, 0x48)	/* S: DONE */ \
 	M(FILE_CHMOD, file_chmod, 0x49)		/* S: DONE */ \
-	M(TREE_SCAN, tree_scan, 0x4a)		/* S; these four: DATA of records both ways, see wire/record.h */ \
+	M(TREE_SCAN, tree_scan, 0x4a)		/* S; these four: DATA of records both ways, see wire/tree_record.h */ \
 	M(TREE_HASH, tree_hash, 0x4b)		/* S */ \
 	M(TREE_PUT, tree_put, 0x4c)		/* S */ \
 	M(TREE_GET, tree_get, 0x4d)		/* S */ \

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "workspace/apply_parts.h"
+#include "workspace/apply_internal.h"
 #include "workspace/merge.h"
 
 #define BATCH_ACTS 256
@@ -41,7 +41,7 @@ struct pass {
 
 /* --- looking --- */
 
-/* .git is git's own matter (git.h), in the root and in any directory; .berth is ours. */
+/* .git is git's own matter (git/git.h), in the root and in any directory; .berth is ours. */
 static const char *forbidden(const char *path)
 {
 	if (tree_path_is_within(path, strlen(path), ".berth", 6))

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "workspace/apply_parts.h"
+#include "workspace/apply_internal.h"
 #include "workspace/merge.h"
 
 #define MAX_BESIDE 10000

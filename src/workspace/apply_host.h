@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 #include "base/error.h"
-#include "tree/entry.h"
+#include "filetree/entry.h"
 
 /*
  * The directory that holds `path`, and the last segment. A descriptor (O_PATH), or -1 with errno:

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "tree/entry.h"
+#include "filetree/entry.h"
 
 /* How long one collect waits for another. */
 #define STAGING_WAIT_MS 30000

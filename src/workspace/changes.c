@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 #include "base/fd.h"
-#include "workspace/apply_parts.h"
+#include "workspace/apply_internal.h"
 
 void change_base(const struct manifest *base, const struct tree_entry *entry,
 		 struct tree_entry *out)

@@ -9,10 +9,10 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "git/git.h"
 #include "workspace/apply_stage.h"
-#include "workspace/collect_parts.h"
+#include "workspace/collect_internal.h"
 #include "workspace/collect_report.h"
-#include "workspace/git.h"
 #include "workspace/overlay.h"
 
 void fetch_refuse(struct fetch *f, const char *path, const char *reason)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "workspace/apply_parts.h"
+#include "workspace/apply_internal.h"
 
 #define FORETOLD_MAX 1000
 /* Of those that are listed apart. */

@@ -17,12 +17,13 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/owner.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "workspace/drift.h"
+#include "git/hidden.h"
 #include "workspace/hasher.h"
-#include "workspace/owner.h"
-#include "workspace/stage_parts.h"
+#include "workspace/place_changes.h"
+#include "workspace/stage_internal.h"
 
 #define PLAN_NAME ".plan"
 #define DRIFT_NAME ".drift"
@@ -465,7 +466,7 @@ static int find_differences(struct copy *c, struct error *err)
 	struct drift *drift = NULL;
 	struct error ignored = { 0 };
 
-	if (workspace_rules(s->root_fd, &rules, err) < 0)
+	if (hidden_rules(s->root_fd, &rules, err) < 0)
 		return -1;
 	options.rules = buf_str(&rules);
 	options.rules_len = rules.len;

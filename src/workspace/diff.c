@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "workspace/apply_parts.h"
+#include "workspace/apply_internal.h"
 #include "workspace/diff_lines.h"
 #include "workspace/merge.h"
 

@@ -4,16 +4,16 @@
  * Rule files decide what later runs see. A run may hide more, never show more: otherwise it would
  * write `!.env` today and read .env tomorrow.
  *
- * What runs by itself (names.h) would carry a run's commands out of its place. With `careful` it
+ * What runs by itself (git/known_names.h) would carry a run's commands out of its place. With `careful` it
  * waits beside its name for a person; without, the report lists it apart.
  */
 #include <fcntl.h>
 #include <string.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "tree/ignore.h"
-#include "workspace/apply_parts.h"
-#include "workspace/names.h"
+#include "filetree/ignore.h"
+#include "git/known_names.h"
+#include "workspace/apply_internal.h"
 
 #define SHOWS_MORE                                                                                 \
 	"it would show later runs what is hidden from them now: read it, then put it in place "    \

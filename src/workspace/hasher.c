@@ -11,9 +11,9 @@
 #include <string.h>
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/owner.h"
 #include "base/path.h"
 #include "base/sha256.h"
-#include "workspace/owner.h"
 
 #define MAX_THREADS 8
 #define READ_SIZE ((size_t)65536)

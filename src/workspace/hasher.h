@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "tree/entry.h"
+#include "filetree/entry.h"
 
 #define HASHER_WINDOW 512
 

@@ -2,7 +2,7 @@
  * The file, little-endian:
  *
  *     8 bytes    "berthmf1"
- *     records    of tree/entry.h
+ *     records    of filetree/entry.h
  *     u64 each   offset of the first record of every block
  *     u64        where the records end
  *     u64        how many they are

@@ -1,5 +1,5 @@
 /*
- * Manifests: a tree as it was at a moment, on disk, in the order of tree/entry.h. Written as a
+ * Manifests: a tree as it was at a moment, on disk, in the order of filetree/entry.h. Written as a
  * stream to a temporary name and put in place by rename after fsync; read as a stream or by path
  * (mapped, with an index of blocks; pages that were read in order are given back). A manifest ends
  * with a count and a checksum: a torn one is refused (ERR_IO, in words that say so).
@@ -13,9 +13,9 @@
 #pragma once
 
 #include "base/json.h"
-#include "tree/entry.h"
-#include "tree/ignore.h"
-#include "tree/walk.h"
+#include "filetree/entry.h"
+#include "filetree/ignore.h"
+#include "filetree/walk.h"
 
 struct manifest_writer;
 int manifest_create(int dir_fd, const char *name, struct manifest_writer **w, struct error *err);
@@ -73,7 +73,7 @@ struct scan_options {
 	uint64_t max_entries, max_bytes; /* 0: none; beyond is ERR_TOO_LARGE, found while walking */
 	int threads;                     /* 0: as many as processors, at most 8 */
 	struct hidden *hidden; /* names hide too, and what is taken all the same; NULL: neither */
-	/* Each path that is hidden, but not what is in it: as in tree/walk.h. NULL: not asked. */
+	/* Each path that is hidden, but not what is in it: as in filetree/walk.h. NULL: not asked. */
 	tree_hidden_fn *on_hidden;
 	void *on_hidden_arg;
 	void (*progress)(void *arg, const struct scan_progress *now);
@@ -99,10 +99,5 @@ void scan_report_clear(struct scan_report *report);
 /* Makes DIR/name the cache of root_fd's tree. Only speed is lost when it cannot. */
 void workspace_cache(const char *cache_dir, int root_fd, int dir_fd, const char *name);
 
-/*
- * The rules that count everywhere in root_fd's tree: info/exclude of its repository, if any. What
- * struct place_scan wants as `rules`.
- */
-int workspace_rules(int root_fd, struct buf *out, struct error *err);
 /* The file system's clock now: a file changed from here on has no older ctime. */
 uint64_t workspace_file_clock(int root_fd);

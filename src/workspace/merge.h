@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "tree/entry.h"
+#include "filetree/entry.h"
 
 enum merge_verdict {
 	MERGE_NOTHING,   /* the host has what the place has */

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "workspace/git.h"
+#include "git/git.h"
 #include "workspace/overlay.h"
 
 /* People's accounts; the others' homes are parts of the system. */

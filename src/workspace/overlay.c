@@ -20,10 +20,10 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "wire/masks.h"
-#include "workspace/git.h"
-#include "workspace/hidden.h"
-#include "workspace/overlay_parts.h"
+#include "git/git.h"
+#include "git/hidden.h"
+#include "wire/hidden_paths.h"
+#include "workspace/overlay_internal.h"
 
 #define DEFAULT_ENTRIES 1000000u
 #define DEFAULT_BYTES (16ULL << 30)
@@ -589,7 +589,7 @@ static int begin(struct fetch *f, struct error *err)
 	_cleanup_buf_ struct buf rules = { 0 };
 
 	if (load_masks(f, err) < 0 || layer_git_begin(&f->layer, err) < 0 ||
-	    workspace_rules(f->layer.host_fd, &rules, err) < 0)
+	    hidden_rules(f->layer.host_fd, &rules, err) < 0)
 		return -1;
 	ignore_add_global(f->ignore, buf_str(&rules), rules.len);
 	next_base(f);

@@ -3,7 +3,7 @@
  * writes is in the upper layer, a directory of this host (executor_workspace_upper). That layer is
  * the difference: whiteouts (character device 0:0, or the xattr form), opaque directories.
  * Redirects and metadata-only copies are off in the mount; where they are found all the same they
- * are refused. Names are hostile, owners are shifted. Reads with the care of tree/walk.h.
+ * are refused. Names are hostile, owners are shifted. Reads with the care of filetree/walk.h.
  *
  *     overlay_suits     may this tree be shown so at all? (workspace_prepare, mode auto)
  *     overlay_prepare   what must not be seen of it is written down: before the place is leased,
@@ -19,7 +19,7 @@
 
 #include "workspace/results.h"
 
-/* In the run's directory: wire/masks.h. What is named there is no part of the workspace, in either
+/* In the run's directory: wire/hidden_paths.h. What is named there is no part of the workspace, in either
  * direction. */
 #define RESULTS_MASKED "masked"
 /* Below it in the run's directory: files of the place's .git that git_import wants. */

@@ -13,8 +13,8 @@
 #include "base/path.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "workspace/git.h"
-#include "workspace/overlay_parts.h"
+#include "git/git.h"
+#include "workspace/overlay_internal.h"
 
 #define BLOCK_SIZE ((size_t)256 << 10)
 #define REFUSED_MAX 1000

@@ -12,10 +12,11 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "wire/masks.h"
-#include "workspace/git.h"
+#include "git/git.h"
+#include "wire/hidden_paths.h"
+#include "git/hidden.h"
 #include "workspace/overlay.h"
-#include "workspace/stage_parts.h"
+#include "workspace/stage_internal.h"
 
 #define MOUNTS_TEXT_MAX ((size_t)16 << 20)
 
@@ -184,7 +185,7 @@ static int hide_ignored(struct hiding *h, int root_fd, int cancel_fd, struct err
 		.keeps = hide_unless_kept,
 		.arg = h,
 	};
-	int r = workspace_rules(root_fd, &rules, err);
+	int r = hidden_rules(root_fd, &rules, err);
 
 	if (r == 0) {
 		ignore_add_global(ignore, buf_str(&rules), rules.len);

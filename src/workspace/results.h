@@ -23,8 +23,8 @@
  */
 #pragma once
 
-#include "base/json.h"
 #include "base/id.h"
+#include "base/json.h"
 #include "workspace/manifest.h"
 
 #define RESULTS_STATE "state.json"

@@ -14,15 +14,14 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/owner.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "workspace/git.h"
+#include "git/git.h"
+#include "git/hidden.h"
 #include "workspace/hasher.h"
-#include "workspace/hidden.h"
-#include "workspace/owner.h"
 
 #define SKIPPED_MAX 1000
-#define EXCLUDE_MAX ((size_t)1 << 20)
 #define LOOK_EVERY 256 /* entries between looks at cancel_fd and tellings of progress */
 
 struct scan {
@@ -275,41 +274,6 @@ static int check_bytes(void *arg, const struct tree_entry *entry, int dir_fd, co
 	return 0;
 }
 
-/* Where the repository's shared files are: .git itself, or what the file .git leads to. */
-static int open_common_dir(int root_fd)
-{
-	_cleanup_buf_ struct buf text = { 0 };
-	int fd = path_open_dir(root_fd, ".git");
-
-	if (fd >= 0 || errno != ENOTDIR)
-		return fd;
-	if (file_read(root_fd, ".git", &text, 8192, NULL) < 0 || text.len < 9 ||
-	    memcmp(text.data, "gitdir: ", 8) != 0)
-		return -1;
-	text.data[strcspn(text.data, "\n")] = '\0';
-
-	_cleanup_close_ int own = openat(root_fd, text.data + 8, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-	buf_reset(&text);
-	if (own < 0 || file_read(own, "commondir", &text, 8192, NULL) < 0)
-		return steal_fd(&own);
-	text.data[strcspn(text.data, "\n")] = '\0';
-	return openat(own, text.data, O_PATH | O_DIRECTORY | O_CLOEXEC);
-}
-
-int workspace_rules(int root_fd, struct buf *out, struct error *err)
-{
-	_cleanup_close_ int git = open_common_dir(root_fd);
-	struct error why = { 0 };
-
-	if (git < 0 || file_read(git, "info/exclude", out, EXCLUDE_MAX, &why) == 0)
-		return 0;
-	if (why.errnum == ENOENT || why.errnum == ENOTDIR)
-		return 0;
-	error_move(err, &why);
-	return error_wrap(err, "info/exclude of the repository");
-}
-
 static void note_hidden(void *arg, const char *path, size_t len, bool is_dir, const char *name,
 			const char *rules)
 {
@@ -336,7 +300,7 @@ static int walk(struct scan *s, int root_fd, struct error *err)
 	};
 
 	if (o->use_ignore) {
-		if (workspace_rules(root_fd, &rules, err) < 0)
+		if (hidden_rules(root_fd, &rules, err) < 0)
 			return -1;
 		options.ignore = ignore_new();
 		ignore_add_global(options.ignore, buf_str(&rules), rules.len);

@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/sha256.h"
-#include "workspace/stage_parts.h"
+#include "workspace/stage_internal.h"
 
 /* One record, which goes into one frame. */
 #define CHUNK ((size_t)262144)

@@ -1,7 +1,7 @@
 #include <pthread.h>
 #include "base/mem.h"
 #include "base/sha256.h"
-#include "workspace/stage_parts.h"
+#include "workspace/stage_internal.h"
 
 struct side_hash {
 	struct sha256 sum;

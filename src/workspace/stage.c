@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "workspace/stage_parts.h"
+#include "workspace/stage_internal.h"
 
 #define TICK_FILES 64
 #define TICK_BYTES ((uint64_t)4 << 20)

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "channel/tree.h"
+#include "place/tree.h"
 #include "workspace/apply.h"
 #include "workspace/results.h"
 

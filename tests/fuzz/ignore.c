@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tree/entry.h"
-#include "tree/ignore.h"
+#include "filetree/entry.h"
+#include "filetree/ignore.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "channel/tree_takers.h"
+#include "place/tree_replies.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

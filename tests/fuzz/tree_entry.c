@@ -1,12 +1,12 @@
 /*
  * Records of trees as a place sends them, one after another. What decodes keeps the rules of
- * tree/entry.h and encodes to the same bytes again: nothing is accepted that could not have been
+ * filetree/entry.h and encodes to the same bytes again: nothing is accepted that could not have been
  * sent.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tree/entry.h"
+#include "filetree/entry.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "base/mem.h"
 #include "base/spawn.h"
-#include "channel/exec.h"
+#include "place/exec.h"
 
 #define KEEPER_PATIENCE_MS 20000
 

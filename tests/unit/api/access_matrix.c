@@ -9,7 +9,7 @@
 #include "people.h"
 
 #include "api/access.h"
-#include "api/data.h"
+#include "server/data_dir.h"
 #include "http/router.h"
 
 #define BIT(who) (1u << (who))

@@ -1,5 +1,5 @@
 #include "fixture.h"
-#include "api/events.h"
+#include "api/output_events.h"
 
 /* Feeds what the chunks say and returns the lines. */
 struct piece {

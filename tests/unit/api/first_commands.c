@@ -1,5 +1,5 @@
 #include <dirent.h>
-#include "api/execs.h"
+#include "exec/execs.h"
 #include "base/fault.h"
 #include "stream.h"
 

@@ -1,6 +1,6 @@
 #include "document.h"
 #include "fixture.h"
-#include "api/shapes.h"
+#include "api/response_schemas.h"
 
 static void every_route_is_in_the_document(void **state)
 {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "fixture.h"
-#include "record/run_token.h"
+#include "auth/run_token.h"
 
 enum who {
 	NOBODY, /* without a token, from somewhere */

@@ -3,8 +3,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include "api/data.h"
-#include "api/upkeep.h"
+#include "server/data_dir.h"
+#include "server/maintenance.h"
 #include "fixture.h"
 
 static int dir_up(void **state)
@@ -220,18 +220,18 @@ static void a_server_with_a_lease_to_see_to_is_not_idle(void **state)
 
 	assert_int_equal(server_start(&options, &t->server, NULL), 0);
 	take_id(post(t, 201, "/api/companies", "{\"name\": \"c\"}"), company);
-	WAIT_FOR(upkeep_is_idle(t->server));
+	WAIT_FOR(maintenance_is_idle(t->server));
 
 	environment_named(t, company, "Local", local);
 	take_id(acquire(t, local, "{}"), lease);
 	WAIT_FOR(http_idle_since(t->server->http) &&
 		 http_idle_since(t->server->http) + 10 < clock_mono(&t->server->clock));
-	assert_false(upkeep_is_idle(t->server));
+	assert_false(maintenance_is_idle(t->server));
 
 	_cleanup_free_ char *release = xasprintf("/api/environment-leases/%s/release", lease);
 
 	json_decref(post(t, 200, release, "{}"));
-	WAIT_FOR(upkeep_is_idle(t->server));
+	WAIT_FOR(maintenance_is_idle(t->server));
 }
 
 static void a_server_that_cannot_start_leaves_the_directory_free(void **state)

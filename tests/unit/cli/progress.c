@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bring.h"
+#include "cli/run_files.h"
 #include "cli/progress.h"
 
 static void sizes_are_said_in_units_people_read(void **state)

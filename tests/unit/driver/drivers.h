@@ -1,10 +1,10 @@
 /*
- * The default drivers over a provider host of their own (../provider/places.h), and environments
+ * The default drivers over a provider host of their own (places.h), and environments
  * and places for them.
  */
 #pragma once
 
-#include "../provider/places.h"
+#include "../driver/places.h"
 #include "driver/driver.h"
 
 struct fixture {

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include "base/text.h"
-#include "lease/room.h"
+#include "lease/lease_internal.h"
 
 #define RUN_A "11111111-1111-4111-8111-111111111111"
 #define RUN_B "22222222-2222-4222-8222-222222222222"

@@ -5,11 +5,11 @@
 #include "record_fixture.h"
 
 #include <stdio.h>
-#include "../store/pg_fixture.h"
+#include "../db/pg_fixture.h"
 #include "base/mem.h"
 #include "record/activity.h"
-#include "store/engine.h"
-#include "store/migrate.h"
+#include "db/engine.h"
+#include "db/migrate.h"
 
 #define AGENT "00000000-0000-4000-8000-0000000000a1"
 

@@ -19,8 +19,8 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "client.h"
-#include "tree/entry.h"
-#include "wire/record.h"
+#include "filetree/entry.h"
+#include "wire/tree_record.h"
 
 #define OTHER_USER 54321
 #define PLENTY (4u << 20)

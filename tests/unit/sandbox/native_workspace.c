@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "native_fixture.h"
 #include "base/fd.h"
-#include "wire/masks.h"
+#include "wire/hidden_paths.h"
 
 static void write_text(const char *dir, const char *name, const char *text, mode_t mode)
 {

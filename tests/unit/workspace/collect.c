@@ -1,5 +1,5 @@
 /* Fetching and applying through a real relay. */
-#include "../channel/tree_place.h"
+#include "../place/tree_place.h"
 #include <signal.h>
 #include "base/fault.h"
 #include "workspace/workspace.h"

@@ -1,11 +1,11 @@
 /*
  * What a run's changes may not do by themselves: show more to later runs, or bring what runs by
- * itself (workspace/guard.c, workspace/names.c).
+ * itself (workspace/guard.c, git/known_names.c).
  */
 #include "files_fixture.h"
 
 #include "base/fault.h"
-#include "workspace/names.h"
+#include "git/known_names.h"
 
 static void expect_held(const struct files *f, const struct told_list *told, const char *path,
 			const char *content)

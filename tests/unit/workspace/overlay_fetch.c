@@ -6,7 +6,7 @@
 #include <sys/xattr.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "wire/masks.h"
+#include "wire/hidden_paths.h"
 #include "workspace/overlay.h"
 
 #define RUN "11111111-2222-4333-8444-555555555555"

@@ -21,7 +21,7 @@
 #include "base/fd.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "wire/masks.h"
+#include "wire/hidden_paths.h"
 #include "workspace/overlay.h"
 
 #define SEEDS 25

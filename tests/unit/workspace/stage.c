@@ -1,5 +1,5 @@
 /* Staging through a real relay: what is in the place afterwards, and what was done for it. */
-#include "../channel/tree_place.h"
+#include "../place/tree_place.h"
 #include "base/fault.h"
 #include "base/path.h"
 #include "workspace/workspace.h"

@@ -3,7 +3,7 @@
  * however much there is to stage. The bounds are well below what is staged here, and would be
  * passed by anything that keeps a part of it.
  */
-#include "../channel/tree_place.h"
+#include "../place/tree_place.h"
 #include "workspace/workspace.h"
 
 #define LARGE_MB 256

@@ -1,0 +1,359 @@
+#include "exec/execs_internal.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define RECENT_BYTES ((int64_t)1 << 30)
+#define RECENT_MS ((int64_t)3600 * 1000)
+#define COMMAND_BYTES 2048 /* of it in a record: it is for people */
+
+/* ---- what is written down ---- */
+
+void exec_outcome_put(json_t *object, const struct exec_outcome *outcome)
+{
+	const struct exec_result *result = &outcome->result;
+
+	if (result->exit_code >= 0)
+		json_put_int(object, "exitCode", result->exit_code);
+	else
+		json_put_new(object, "exitCode", NULL);
+	json_put_str(object, "signal", result->signal[0] ? result->signal : NULL);
+	json_put_str(object, "reason", exec_reason_name(result->reason));
+	json_put_int(object, "durationMs", result->duration_ms);
+	if (outcome->error[0])
+		json_put_str(object, "error", outcome->error);
+	if (outcome->output_lost > 0)
+		json_put_int(object, "outputLost", outcome->output_lost);
+}
+
+static json_t *brief_command(char *const *argv)
+{
+	json_t *command = json_array();
+	size_t left = COMMAND_BYTES;
+
+	for (; *argv && left > 0; argv++) {
+		_cleanup_buf_ struct buf word = { 0 };
+
+		utf8_repair(&word, *argv, MIN_OF(strlen(*argv), left));
+		left -= MIN_OF(word.len + 1, left);
+		json_array_append_new(command, json_stringn(buf_str(&word), word.len));
+	}
+	return command;
+}
+
+void describe_order(struct live_exec *live, const struct exec_order *order)
+{
+	const struct exec_spec *spec = order->spec;
+
+	id_copy(live->id, spec->exec_id);
+	id_copy(live->lease_id, order->lease_id);
+	id_copy(live->place_id, spec->place_id);
+	live->generation = spec->generation;
+	live->command = brief_command(spec->argv);
+	live->has_terminal = spec->terminal != NULL;
+	live->rows = spec->terminal ? spec->terminal->rows : 0;
+	live->cols = spec->terminal ? spec->terminal->cols : 0;
+	live->stdin_stream = spec->stdin_stream;
+	live->kill_when_left = order->kill_when_left;
+	live->created_ms = clock_now(live->execs->clock);
+}
+
+static json_t *terminal_of(const struct live_exec *live)
+{
+	json_t *tty = live->has_terminal ? json_object() : NULL;
+
+	if (tty) {
+		json_put_int(tty, "rows", live->rows);
+		json_put_int(tty, "cols", live->cols);
+	}
+	return tty;
+}
+
+json_t *running_record(const struct live_exec *live)
+{
+	json_t *record;
+
+	if (live->found)
+		return json_deep_copy(live->found);
+	record = json_object();
+	json_put_str(record, "id", live->id);
+	json_put_str(record, "leaseId", live->lease_id);
+	json_put_str(record, "placeId", live->place_id);
+	json_put_int(record, "generation", live->generation);
+	json_put_new(record, "command", json_deep_copy(live->command));
+	json_put_new(record, "tty", terminal_of(live));
+	json_put_bool(record, "stdinStream", live->stdin_stream);
+	json_put_str(record, "onDisconnect", live->kill_when_left ? "kill" : "keep");
+	json_put_time(record, "createdAt", live->created_ms);
+	json_put_str(record, "status", "running");
+	return record;
+}
+
+static json_t *ended_record(const struct live_exec *live, int64_t ended_ms,
+			    const struct exec_outcome *outcome)
+{
+	json_t *record = running_record(live);
+
+	json_put_str(record, "status", "ended");
+	json_put_time(record, "endedAt", ended_ms);
+	json_put_int(record, "outputBytes", outcome->output_bytes);
+	exec_outcome_put(record, outcome);
+	return record;
+}
+
+void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
+{
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *record = ended_record(live, clock_now(live->execs->clock), outcome);
+
+	if (shelf_replace(live->shelf, live->id, record, &err) < 0)
+		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
+}
+
+static json_t *find_brief(struct execs *execs, const char *id)
+{
+	struct live_exec *brief = NULL;
+	json_t *record;
+
+	pthread_mutex_lock(&execs->lock);
+	for (size_t i = 0; i < execs->recent_count && !brief; i++) {
+		const struct recent *r = &execs->recent[(execs->first_recent + i) % RECENT_EXECS];
+
+		if (r->brief && streq(r->id, id))
+			brief = r->brief;
+	}
+	if (brief)
+		brief->refs++;
+	pthread_mutex_unlock(&execs->lock);
+	if (!brief)
+		return NULL;
+	record = ended_record(brief, brief->ended_ms, &brief->outcome);
+	live_exec_unref(brief);
+	return record;
+}
+
+static json_t *find_record(struct execs *execs, const char *id, struct shelf **shelf)
+{
+	json_t *record = find_brief(execs, id);
+
+	*shelf = &execs->shelf[RECENT];
+
+	for (size_t i = 0; i < SHELVES && !record; i++) {
+		*shelf = &execs->shelf[i];
+		record = shelf_get(*shelf, id);
+	}
+	return record;
+}
+
+static int64_t lost_output(struct shelf *shelf, const char *id, const json_t *record)
+{
+	return runlog_missing(shelf->logs, id, json_int(record, "outputBytes", 0));
+}
+
+bool execs_know(struct execs *execs, const char *id)
+{
+	struct live_exec *live = execs_find(execs, id);
+	_cleanup_json_ json_t *brief = live ? NULL : find_brief(execs, id);
+	bool known = live || brief;
+
+	if (live)
+		live_exec_unref(live);
+	for (size_t i = 0; i < SHELVES && !known; i++)
+		known = shelf_has(&execs->shelf[i], id);
+	return known;
+}
+
+static int no_such_exec(const char *id, struct error *err)
+{
+	return error_set(err, ERR_NOT_FOUND, "there is no exec %.40s", id);
+}
+
+/* One that an earlier server started and that could not be reached yet. */
+static void put_trouble(struct live_exec *live, json_t *record)
+{
+	pthread_mutex_lock(&live->execs->lock);
+	if (live->trouble[0]) {
+		_cleanup_free_ char *reason = xasprintf("reconnecting: %s", live->trouble);
+
+		json_put_str(record, "statusReason", reason);
+	}
+	pthread_mutex_unlock(&live->execs->lock);
+}
+
+json_t *execs_describe(struct execs *execs, const char *id, struct error *err)
+{
+	struct live_exec *live = execs_find(execs, id);
+	struct shelf *shelf = NULL;
+	json_t *record = live ? running_record(live) : find_record(execs, id, &shelf);
+	int64_t lost = record && shelf ? lost_output(shelf, id, record) : 0;
+
+	if (lost > 0)
+		json_put_int(record, "outputLost", lost);
+	if (live) {
+		put_trouble(live, record);
+		live_exec_unref(live);
+	}
+	if (!record)
+		no_such_exec(id, err);
+	return record;
+}
+
+json_t *execs_of_lease(struct execs *execs, const char *lease_id)
+{
+	json_t *list = json_array();
+	_cleanup_strv_ char **ids = NULL;
+
+	pthread_mutex_lock(&execs->lock);
+	for (const struct live_exec *live = execs->list; live; live = live->next)
+		if (streq(live->lease_id, lease_id))
+			strv_push(&ids, xstrdup(live->id));
+	pthread_mutex_unlock(&execs->lock);
+	for (char **id = ids; id && *id; id++) {
+		json_t *record = execs_describe(execs, *id, NULL);
+
+		if (record)
+			json_array_append_new(list, record);
+	}
+	return list;
+}
+
+int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outcome,
+		 struct error *err)
+{
+	struct shelf *shelf;
+	_cleanup_json_ json_t *record = find_record(execs, id, &shelf);
+
+	if (!record)
+		return no_such_exec(id, err);
+	*outcome =
+		(struct exec_outcome){ .result = { .exit_code = -1, .reason = EXEC_LEASE_LOST } };
+	if (!str_equal(json_str(record, "status"), "ended")) {
+		snprintf(outcome->error, sizeof(outcome->error),
+			 "the server ended while the command ran");
+		return 0;
+	}
+	outcome->output_bytes = json_int(record, "outputBytes", 0);
+	outcome->output_lost = lost_output(shelf, id, record);
+	outcome->result.exit_code = (int)json_int(record, "exitCode", -1);
+	outcome->result.duration_ms = json_int(record, "durationMs", 0);
+	snprintf(outcome->result.signal, sizeof(outcome->result.signal), "%s",
+		 json_str(record, "signal") ? json_str(record, "signal") : "");
+	snprintf(outcome->error, sizeof(outcome->error), "%s",
+		 json_str(record, "error") ? json_str(record, "error") : "");
+	if (json_str(record, "reason"))
+		exec_reason_parse(json_str(record, "reason"), &outcome->result.reason);
+	return 0;
+}
+
+int execs_read(struct execs *execs, const char *id, int64_t since, struct runlog_reader **reader,
+	       struct error *err)
+{
+	_cleanup_json_ json_t *record = NULL;
+	struct shelf *shelf;
+
+	record = find_record(execs, id, &shelf);
+	if (!record)
+		return no_such_exec(id, err);
+	return runlog_reader_open(shelf->logs, id, since, reader, err);
+}
+
+/* ---- what is forgotten ---- */
+
+static bool take_oldest(struct execs *execs, int64_t now, struct recent *out)
+{
+	const struct recent *oldest = &execs->recent[execs->first_recent];
+
+	if (!execs->recent_count)
+		return false;
+	if (execs->recent_count < RECENT_EXECS - 1 && oldest->ended_ms > now - RECENT_MS &&
+	    (execs->recent_bytes <= RECENT_BYTES || execs->recent_count == 1))
+		return false;
+	*out = *oldest;
+	execs->recent[execs->first_recent].brief = NULL;
+	execs->recent_bytes -= out->bytes;
+	execs->first_recent = (execs->first_recent + 1) % RECENT_EXECS;
+	execs->recent_count--;
+	return true;
+}
+
+static void forget_recent(struct execs *execs)
+{
+	int64_t now = clock_now(execs->clock);
+
+	for (;;) {
+		_cleanup_error_ struct error err = { 0 };
+		struct recent old;
+
+		pthread_mutex_lock(&execs->lock);
+		bool some = take_oldest(execs, now, &old);
+		pthread_mutex_unlock(&execs->lock);
+		if (!some)
+			return;
+		/* One that was brief and silent has nothing on the shelf. */
+		if ((!old.brief || old.bytes > 0) &&
+		    shelf_remove(&execs->shelf[RECENT], old.id, &err) < 0)
+			log_warn("exec %s stays until the next start: %s", old.id, err.message);
+		if (old.brief)
+			live_exec_unref(old.brief);
+	}
+}
+
+static void remember(struct execs *execs, const struct recent *recent)
+{
+	pthread_mutex_lock(&execs->lock);
+	if (execs->recent_count < RECENT_EXECS) {
+		struct recent *slot =
+			&execs->recent[(execs->first_recent + execs->recent_count) % RECENT_EXECS];
+
+		*slot = *recent;
+		if (slot->brief)
+			slot->brief->refs++;
+		execs->recent_count++;
+		execs->recent_bytes += recent->bytes;
+	}
+	pthread_mutex_unlock(&execs->lock);
+	forget_recent(execs);
+}
+
+void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes)
+{
+	struct recent recent = { .ended_ms = ended_ms, .bytes = bytes };
+
+	id_copy(recent.id, id);
+	remember(execs, &recent);
+}
+
+void remember_brief(struct live_exec *live, int64_t bytes)
+{
+	struct recent recent = { .ended_ms = live->ended_ms, .bytes = bytes, .brief = live };
+
+	id_copy(recent.id, live->id);
+	remember(live->execs, &recent);
+}
+
+struct pruning {
+	struct execs *execs;
+	int64_t before_ms, removed;
+};
+
+static int prune_one(void *arg, const char *id, int64_t changed_ms, struct error *err)
+{
+	struct pruning *pruning = arg;
+	struct live_exec *live = execs_find(pruning->execs, id);
+
+	if (live)
+		live_exec_unref(live);
+	if (live || changed_ms >= pruning->before_ms)
+		return 0;
+	pruning->removed++;
+	return shelf_remove(&pruning->execs->shelf[KEPT], id, err);
+}
+
+int64_t execs_prune(struct execs *execs, int64_t before_ms, struct error *err)
+{
+	struct pruning pruning = { execs, before_ms, 0 };
+
+	forget_recent(execs);
+	if (shelf_each(&execs->shelf[KEPT], prune_one, &pruning, err) < 0)
+		return -1;
+	return pruning.removed;
+}

@@ -1,0 +1,168 @@
+#include "exec/exec_store.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/fd.h"
+#include "base/id.h"
+
+#define RECORD_BYTES ((size_t)16 << 10)
+
+static int open_below(int dirfd, const char *name, int *fd, struct error *err)
+{
+	if (dir_make(dirfd, name, 0700, err) < 0)
+		return -1;
+	return dir_open(dirfd, name, fd, err);
+}
+
+int shelf_open(struct shelf *shelf, int dirfd, const char *records, const char *logs,
+	       int64_t log_bytes, bool durable, struct error *err)
+{
+	_cleanup_close_ int log_dir = -1;
+
+	*shelf = SHELF_NONE;
+	shelf->durable = durable;
+	if (open_below(dirfd, records, &shelf->dirfd, err) < 0 ||
+	    open_below(dirfd, logs, &log_dir, err) < 0)
+		return -1;
+	if (durable)
+		dir_sweep_temporary(shelf->dirfd);
+	return runlog_store_open(log_dir, log_bytes, &shelf->logs, err);
+}
+
+void shelf_close(struct shelf *shelf)
+{
+	if (shelf->logs)
+		runlog_store_close(shelf->logs);
+	close_fdp(&shelf->dirfd);
+	*shelf = SHELF_NONE;
+}
+
+/*
+ * One write of a few hundred bytes: a process that is killed has done it or not. The longer text
+ * covers the shorter one, so that there is never a moment without a record.
+ */
+static int write_plainly(struct shelf *shelf, const char *id, int flags, const char *text,
+			 struct error *err)
+{
+	_cleanup_close_ int fd =
+		openat(shelf->dirfd, id, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+
+	if (fd < 0)
+		return error_errno(err, errno, "cannot write the record of exec %s", id);
+	return fd_pwrite_all(fd, text, strlen(text), 0, err);
+}
+
+int shelf_put(struct shelf *shelf, const char *id, const json_t *record, struct error *err)
+{
+	_cleanup_free_ char *text = json_text(record);
+
+	return shelf->durable ? file_replace(shelf->dirfd, id, text, strlen(text), 0600, err)
+			      : write_plainly(shelf, id, O_CREAT | O_EXCL, text, err);
+}
+
+int shelf_replace(struct shelf *shelf, const char *id, const json_t *record, struct error *err)
+{
+	_cleanup_free_ char *text = json_text(record);
+
+	return shelf->durable ? file_replace(shelf->dirfd, id, text, strlen(text), 0600, err)
+			      : write_plainly(shelf, id, 0, text, err);
+}
+
+int shelf_read(struct shelf *shelf, const char *id, json_t **record, struct error *err)
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	_cleanup_error_ struct error why = { 0 };
+
+	*record = NULL;
+	if (!id_is_valid(id))
+		return 0;
+	if (file_read(shelf->dirfd, id, &text, RECORD_BYTES, &why) < 0) {
+		if (why.errnum == 0 || why.errnum == ENOENT)
+			return 0;
+		error_move(err, &why);
+		return -1;
+	}
+	*record = json_parse(buf_str(&text), text.len, NULL);
+	if (*record && !json_is_object(*record)) {
+		json_decref(*record);
+		*record = NULL;
+	}
+	return 0;
+}
+
+json_t *shelf_get(struct shelf *shelf, const char *id)
+{
+	json_t *record;
+
+	return shelf_read(shelf, id, &record, NULL) == 0 ? record : NULL;
+}
+
+bool shelf_has(struct shelf *shelf, const char *id)
+{
+	struct stat st;
+
+	return id_is_valid(id) && fstatat(shelf->dirfd, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int shelf_remove(struct shelf *shelf, const char *id, struct error *err)
+{
+	if (runlog_remove(shelf->logs, id, err) < 0)
+		return -1;
+	return shelf_strike(shelf, id, err);
+}
+
+int shelf_strike(struct shelf *shelf, const char *id, struct error *err)
+{
+	if (unlinkat(shelf->dirfd, id, 0) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot remove the record of exec %s", id);
+	return 0;
+}
+
+struct entry {
+	char id[ID_SIZE];
+	int64_t changed_ms;
+};
+
+static int by_age(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	return (x->changed_ms > y->changed_ms) - (x->changed_ms < y->changed_ms);
+}
+
+int shelf_each(struct shelf *shelf, shelf_visit_fn *visit, void *arg, struct error *err)
+{
+	_cleanup_free_ struct entry *entries = NULL;
+	size_t count = 0, room = 0;
+	int fd = openat(shelf->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *found;
+
+	if (!dir) {
+		error_errno(err, errno, "cannot list the records of execs");
+		close_fdp(&fd);
+		return -1;
+	}
+	while ((found = readdir(dir))) {
+		struct stat st;
+
+		if (!id_is_valid(found->d_name) ||
+		    fstatat(shelf->dirfd, found->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (count == room) {
+			room = room ? room * 2 : 64;
+			entries = xreallocarray(entries, room, sizeof(*entries));
+		}
+		id_copy(entries[count].id, found->d_name);
+		entries[count++].changed_ms =
+			(int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+	}
+	closedir(dir);
+	if (count)
+		qsort(entries, count, sizeof(*entries), by_age);
+	for (size_t i = 0; i < count && r >= 0; i++)
+		r = visit(arg, entries[i].id, entries[i].changed_ms, err);
+	return r < 0 ? -1 : 0;
+}

@@ -1,0 +1,40 @@
+#include "exec/execs_internal.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+void execs_sit(struct execs *execs, struct exec_seat *seat, bool alone)
+{
+	pthread_mutex_lock(&execs->lock);
+	for (struct exec_seat *s = execs->seats; alone && s; s = s->next) {
+		if (!streq(s->id, seat->id))
+			continue;
+		s->replaced = true;
+		latch_set(s->wake_fd);
+	}
+	seat->next = execs->seats;
+	execs->seats = seat;
+	pthread_mutex_unlock(&execs->lock);
+}
+
+bool exec_seat_is_replaced(struct execs *execs, const struct exec_seat *seat)
+{
+	pthread_mutex_lock(&execs->lock);
+	bool replaced = seat->replaced;
+	pthread_mutex_unlock(&execs->lock);
+	return replaced;
+}
+
+size_t execs_rise(struct execs *execs, struct exec_seat *seat)
+{
+	struct exec_seat **p = &execs->seats;
+	size_t left = 0;
+
+	pthread_mutex_lock(&execs->lock);
+	while (*p != seat)
+		p = &(*p)->next;
+	*p = seat->next;
+	for (const struct exec_seat *s = execs->seats; s; s = s->next)
+		left += streq(s->id, seat->id);
+	pthread_mutex_unlock(&execs->lock);
+	return left;
+}

@@ -1,0 +1,792 @@
+/*
+ * Open places and their relays.
+ *
+ *   opened    how the relay is made is known; nothing runs
+ *   made      the keeper has a relay for it; the link is there or is being mended
+ *   gone      the relay died: execs end as lease_lost, new ones are refused
+ *   stopped   the holding is over: everything of it is ended
+ *
+ * A place whose relay exists stays connected while it is open, because that is what keeps the
+ * relay's absence clock from running out: the menders connect again whatever broke.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "link/handshake.h"
+#include "place/places.h"
+#include "place/shell/shell_internal.h"
+
+#define RETRY_FIRST_MS 5
+#define RETRY_MAX_MS 500
+#define MEND_FIRST_MS 50
+#define MEND_MAX_MS 10000
+/* A relay that answers at all answers sooner; one that hangs must not keep the others waiting. */
+#define MEND_TRY_MS 1000
+#define STRIKES_MAX 3
+
+static void one_shot_drop(struct one_shot *one_shot)
+{
+	if (one_shot->free)
+		one_shot->free(one_shot->arg);
+	*one_shot = (struct one_shot){ 0 };
+}
+
+struct open_place *place_ref(struct open_place *p)
+{
+	atomic_fetch_add(&p->refs, 1);
+	return p;
+}
+
+void place_unref(struct open_place *p)
+{
+	if (atomic_fetch_sub(&p->refs, 1) > 1)
+		return;
+	if (p->link)
+		link_unref(p->link);
+	keeper_making_free(p->making);
+	wipe(p->key, sizeof(p->key));
+	one_shot_drop(&p->one_shot);
+	close_fdp(&p->stop_fd);
+	pthread_mutex_destroy(&p->lock);
+	pthread_cond_destroy(&p->changed);
+	free(p->id);
+	free(p->root);
+	free(p->cwd);
+	free(p->sandbox);
+	free(p->label);
+	free(p);
+}
+
+static struct open_place **find_locked(struct executor *executor, const char *id)
+{
+	struct open_place **p = &executor->places[executor_bucket(id)];
+
+	while (*p && !streq((*p)->id, id))
+		p = &(*p)->next;
+	return p;
+}
+
+static struct open_place *place_new(struct executor *executor, const struct exec_place *from)
+{
+	struct open_place *p = xcalloc(1, sizeof(*p));
+
+	atomic_init(&p->refs, 1);
+	p->executor = executor;
+	p->id = xstrdup(from->place_id);
+	p->generation = from->generation;
+	memcpy(p->key, from->key, sizeof(p->key));
+	p->root = xstrdup(from->root);
+	p->cwd = xstrdup(from->cwd);
+	p->absence_ms = from->absence_ms > 0 ? from->absence_ms : executor->absence_ms;
+	p->stopped = NOT_STOPPED;
+	p->seen_ms = boottime_ms();
+	p->stop_fd = -1;
+	p->label = xstrdup(from->label);
+	p->pool = from->pool;
+	p->made = from->must_exist;
+	if (from->sandbox) {
+		p->sandbox = xmalloc(from->sandbox_len + 1);
+		memcpy(p->sandbox, from->sandbox, from->sandbox_len);
+		p->sandbox_len = from->sandbox_len;
+	}
+	pthread_mutex_init(&p->lock, NULL);
+	cond_init(&p->changed);
+	return p;
+}
+
+static void mend_locked(struct open_place *p, int64_t delay)
+{
+	p->to_mend = true;
+	p->mend_delay = delay;
+	p->mend_at = boottime_ms() + delay;
+	pthread_cond_signal(&p->executor->mend);
+}
+
+static bool relay_may_exist(struct executor *executor, const char *place_id)
+{
+	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, place_id);
+
+	return faccessat(executor->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Takes it out of the table and ends what hangs on it. */
+static void shut(struct open_place *p, enum exec_reason why)
+{
+	pthread_mutex_lock(&p->lock);
+	if (p->stopped == NOT_STOPPED)
+		p->stopped = (int)why;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	if (p->stop_fd >= 0)
+		latch_set(p->stop_fd);
+}
+
+static int open_place(struct executor *executor, const struct exec_place *from, int stop_fd,
+		      struct error *err)
+{
+	struct open_place *old = NULL, *p;
+
+	if (!path_is_segment(from->place_id) || strlen(from->place_id) > 64)
+		return error_set(err, ERR_VALIDATION, "this is no place id");
+	if (from->root && (!path_is_absolute(from->root) || !path_is_clean(from->root)))
+		return error_set(err, ERR_VALIDATION, "a place's root is a clean absolute path");
+	pthread_mutex_lock(&executor->lock);
+
+	struct open_place **slot = find_locked(executor, from->place_id);
+
+	if (*slot && (*slot)->generation == from->generation) {
+		pthread_mutex_unlock(&executor->lock);
+		return 0;
+	}
+	old = *slot;
+	p = place_new(executor, from);
+	p->one_shot = from->one_shot;
+	p->stop_fd = stop_fd;
+	/* What runs for another holder must not be reached, whatever key it has. */
+	p->fresh = old != NULL;
+	p->next = old ? old->next : NULL;
+	*slot = p;
+	/* What is described by a sandbox is made when somebody asks for that. */
+	if (!p->fresh && !place_is_shell(p) && p->sandbox_len == 0 &&
+	    relay_may_exist(executor, p->id))
+		mend_locked(p, 0);
+	pthread_mutex_unlock(&executor->lock);
+	if (old) {
+		shut(old, EXEC_LEASE_LOST);
+		place_drop_link(old);
+		place_unref(old);
+	}
+	return 1;
+}
+
+int executor_open_place(struct executor *executor, const struct exec_place *from, struct error *err)
+{
+	struct one_shot one_shot = from->one_shot;
+	_cleanup_close_ int stop_fd = one_shot.call ? latch_new(err) : -1;
+	int opened = one_shot.call && stop_fd < 0 ? -1 : open_place(executor, from, stop_fd, err);
+
+	if (opened <= 0) {
+		one_shot_drop(&one_shot);
+		return opened;
+	}
+	steal_fd(&stop_fd);
+	return 0;
+}
+
+struct open_place *place_admit_locked(struct executor *executor, const char *place_id,
+				      int64_t generation, struct error *err)
+{
+	struct open_place *p = place_id ? *find_locked(executor, place_id) : NULL;
+
+	if (!p) {
+		error_set(err, ERR_LEASE_ENDED, "the place is not open");
+		return NULL;
+	}
+	if (p->generation != generation && !FENCE_OFF("exec.fence")) {
+		error_set(err, ERR_STALE_GENERATION,
+			  "the place is open for generation %lld, not %lld",
+			  (long long)p->generation, (long long)generation);
+		return NULL;
+	}
+	return place_ref(p);
+}
+
+struct open_place *place_admit(struct executor *executor, const char *place_id, int64_t generation,
+			       struct error *err)
+{
+	pthread_mutex_lock(&executor->lock);
+
+	struct open_place *p = place_admit_locked(executor, place_id, generation, err);
+
+	pthread_mutex_unlock(&executor->lock);
+	return p;
+}
+
+int place_stopped(struct open_place *p)
+{
+	pthread_mutex_lock(&p->lock);
+
+	int stopped = p->stopped;
+
+	pthread_mutex_unlock(&p->lock);
+	return stopped;
+}
+
+struct link *place_current_link(struct open_place *p)
+{
+	pthread_mutex_lock(&p->lock);
+
+	struct link *link = p->link ? link_ref(p->link) : NULL;
+
+	pthread_mutex_unlock(&p->lock);
+	return link;
+}
+
+void place_drop_link(struct open_place *p)
+{
+	pthread_mutex_lock(&p->lock);
+
+	struct link *link = p->link;
+
+	p->link = NULL;
+	pthread_mutex_unlock(&p->lock);
+	if (link) {
+		link_close(link);
+		link_unref(link);
+	}
+}
+
+/* From the loop's thread. The reference that came with the link ends here. */
+static void link_down(struct link *link, void *owner)
+{
+	struct open_place *p = owner;
+	struct executor *executor = p->executor;
+	bool mend;
+
+	pthread_mutex_lock(&p->lock);
+	mend = p->link == link;
+	if (mend) {
+		p->seen_ms = boottime_ms();
+		p->link = NULL;
+		link_unref(link);
+	}
+	/* One that breaks the rules again and again is no relay of ours any more. */
+	if (link_was_hostile(link) && ++p->strikes >= STRIKES_MAX)
+		p->gone = true;
+	mend = mend && p->stopped == NOT_STOPPED && !p->gone && !p->superseded;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	if (mend && !atomic_load(&executor->detached)) {
+		pthread_mutex_lock(&executor->lock);
+		mend_locked(p, MEND_FIRST_MS);
+		pthread_mutex_unlock(&executor->lock);
+	}
+	place_unref(p);
+}
+
+/* Reaching the relay: by one thread at a time, without a lock. */
+
+enum reach {
+	REACHED,
+	NOT_YET, /* to be tried again */
+	LOST,    /* dead, or not the relay of this holding */
+	TAKEN,   /* another server has it */
+};
+
+static uint64_t next_epoch(struct executor *executor)
+{
+	unsigned count = atomic_fetch_add(&executor->connections, 1) + 1;
+
+	return (uint64_t)executor->boot_epoch << 32 | count;
+}
+
+/* A connection to the relay becomes a link. The descriptor is taken in any case. */
+static int new_link(struct open_place *p, int fd, struct link_options *options,
+		    const struct buf *early, struct link **out, struct error *err)
+{
+	_cleanup_free_ char *name = xasprintf("relay of place %s", p->id);
+
+	options->name = name;
+	options->owner = place_ref(p);
+	options->down = link_down;
+	if (link_new(p->executor->loop, fd, options, early->data, early->len, out, err) == 0)
+		return 0;
+	place_unref(p);
+	return -1;
+}
+
+/* Three chances to be heard before the relay gives us up. */
+static int64_t ping_period(uint64_t absence_ms)
+{
+	int64_t most = (int64_t)MIN_OF(absence_ms, PLACE_ABSENCE_MAX_MS) / 3;
+
+	return MAX_OF(MIN_OF(most, (int64_t)WIRE_IDLE_MS), 100);
+}
+
+/* The relay's first connection, to be handed over with what it is made from; the hello is in it. */
+static int connect_ahead(struct open_place *p, int *ours, int *theirs, struct error *err)
+{
+	_cleanup_buf_ struct buf words = { 0 };
+	struct hello hello;
+	int pair[2];
+
+	close_fdp(ours);
+	close_fdp(theirs);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return error_errno(err, errno, "making a connection");
+	*ours = pair[0];
+	*theirs = pair[1];
+	if (hello_offer(&hello, p->id, next_epoch(p->executor), 0, &words, err) < 0)
+		return -1;
+	return fd_write_all(*ours, words.data, words.len, err);
+}
+
+static void describe(const struct open_place *p, struct wire_place_make *m)
+{
+	*m = (struct wire_place_make){
+		.place_id = p->id,
+		.kind = p->sandbox ? PLACE_NATIVE
+			: p->root  ? PLACE_DIR
+				   : PLACE_LOCAL,
+		.sandbox = { p->sandbox, (uint32_t)p->sandbox_len },
+		.label = p->label,
+		.pool = p->pool,
+		.root = p->root,
+		.cwd = p->cwd,
+		.absence_ms = (uint64_t)p->absence_ms,
+	};
+	memcpy(m->key, p->key, sizeof(m->key));
+}
+
+/* Takes the link; NULL is none. One that is down already is nobody's to judge: link_down was told
+ * of it before it was the place's. */
+static void set_link_locked(struct open_place *p, struct link *link)
+{
+	if (link && link_is_up(link))
+		p->link = link;
+	else if (link)
+		link_unref(link);
+}
+
+/* *link is our end of the connection that goes with the question, or NULL. */
+static enum reach ask_for_relay(struct open_place *p, const struct wire_place_make *m,
+				int64_t deadline, struct link **link, struct error *err)
+{
+	struct link_options options = {
+		.handed = true,
+		.ping_ms = ping_period((uint64_t)p->absence_ms),
+	};
+	struct keeper *keeper = p->executor->keeper;
+	_cleanup_close_ int ours = -1, theirs = -1;
+	struct keeper_making *making;
+	int rc, attempts = 0;
+	bool paused;
+
+	/* A provider may leave its directory to the first who needs it. */
+	if (p->root && dir_make(AT_FDCWD, p->root, 0700, err) < 0)
+		return NOT_YET;
+	if (p->fresh && keeper_destroy(keeper, p->id, deadline, err) < 0)
+		return NOT_YET;
+	p->fresh = false;
+	pthread_mutex_lock(&p->lock);
+	paused = p->paused;
+	pthread_mutex_unlock(&p->lock);
+	/* One that is to stand still is told so first, over a link that is greeted. */
+	do {
+		if (!paused && connect_ahead(p, &ours, &theirs, err) < 0)
+			return NOT_YET;
+		rc = keeper_make_ask(keeper, m, theirs, deadline, &making, err);
+	} while (rc > 0 && ++attempts < KEEPER_ATTEMPTS);
+	if (rc != 0)
+		return NOT_YET;
+	/* While the keeper is at it. Without a link there will be one in the ordinary way. */
+	if (ours >= 0)
+		new_link(p, steal_fd(&ours), &options, &(struct buf){ 0 }, link, NULL);
+	pthread_mutex_lock(&p->lock);
+	p->making = making;
+	pthread_mutex_unlock(&p->lock);
+	return REACHED;
+}
+
+/* What the keeper says to it; *handed: the connection has got to the relay. */
+static enum reach hear_of_relay(struct open_place *p, const struct wire_place_make *m,
+				int64_t deadline, bool *handed, struct error *err)
+{
+	struct keeper *keeper = p->executor->keeper;
+	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
+	struct keeper_making *making;
+	bool begun;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	making = steal(p->making);
+	begun = p->begun;
+	pthread_mutex_unlock(&p->lock);
+	rc = keeper_make_hear(keeper, making, begun ? NULL : m, deadline, &made, err);
+	/* What an earlier holder's end has not removed yet makes way first. */
+	if (rc == 0 && made.state == PLACE_ENDING) {
+		rc = keeper_destroy(keeper, p->id, deadline, err);
+		if (rc == 0)
+			rc = keeper_make(keeper, m, deadline, &made, err);
+	}
+	if (rc < 0)
+		return NOT_YET;
+	if (made.state == PLACE_ALIVE) {
+		*handed = made.handed;
+		pthread_mutex_lock(&p->lock);
+		p->walls = made.walls;
+		pthread_mutex_unlock(&p->lock);
+		return REACHED;
+	}
+	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
+		  made.ended ? made.ended : "no reason known");
+	return LOST;
+}
+
+static enum reach make_relay(struct open_place *p, int64_t deadline, struct error *err)
+{
+	struct wire_place_make m;
+	struct link *link = NULL;
+	enum reach r = REACHED;
+	bool handed = false;
+
+	describe(p, &m);
+	if (!p->making)
+		r = ask_for_relay(p, &m, deadline, &link, err);
+	if (r == REACHED)
+		r = hear_of_relay(p, &m, deadline, &handed, err);
+	wipe(m.key, sizeof(m.key));
+	/* Not before, unless it was begun: what is said goes to this relay or to none. */
+	pthread_mutex_lock(&p->lock);
+	set_link_locked(p, link);
+	pthread_mutex_unlock(&p->lock);
+	if (!handed)
+		place_drop_link(p);
+	return r;
+}
+
+/* Nobody listens: is the relay dead, or is it only that we cannot reach it? */
+static enum reach judge(struct open_place *p, int64_t deadline, struct error *err)
+{
+	_cleanup_(relay_place_clear) struct relay_place found = { 0 };
+
+	if (FAULT_HERE("channel.judge", err) < 0)
+		return NOT_YET;
+	if (keeper_find(p->executor->keeper, p->id, deadline, &found, err) < 0) {
+		if (err->code != ERR_NOT_FOUND)
+			return NOT_YET;
+		error_set(err, ERR_LEASE_LOST, "the place has no relay");
+		return LOST;
+	}
+	if (found.state == PLACE_ALIVE) {
+		error_set(err, ERR_TIMEOUT, "the place's relay does not answer");
+		return NOT_YET;
+	}
+	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
+		  found.ended ? found.ended : "no reason known");
+	return LOST;
+}
+
+static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct greeting *g,
+			struct error *err)
+{
+	if (FAULT_HERE("channel.greet", err) < 0)
+		return NOT_YET;
+	if (greet_relay(fd, p->id, p->key, next_epoch(p->executor), deadline, g, err) == 0)
+		return REACHED;
+	error_wrap(err, "greeting the relay of place %s", p->id);
+	if (g->refusal == WERR_STALE_EPOCH)
+		return TAKEN;
+	if (err->code == ERR_UNAUTHENTICATED || err->code == ERR_PROTOCOL) {
+		log_warn("%s", err->message);
+		return LOST;
+	}
+	return NOT_YET;
+}
+
+static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool *made,
+			bool *greeted, struct link **out, struct error *err)
+{
+	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, p->id);
+	_cleanup_greeting_ struct greeting g = { 0 };
+	_cleanup_close_ int fd = -1;
+	struct link_options options = { 0 };
+	enum reach r;
+	pid_t pid;
+
+	if (make) {
+		r = make_relay(p, deadline, err);
+		if (r != REACHED)
+			return r;
+		*made = true;
+		*out = place_current_link(p);
+		if (*out)
+			return REACHED;
+	}
+	if (FAULT_HERE("channel.connect", err) < 0)
+		return NOT_YET;
+	if (greet_connect(p->executor->dirfd, path, p->sandbox != NULL, &fd, &pid, err) < 0) {
+		if (err->code == ERR_FORBIDDEN) {
+			log_warn("place %s: %s", p->id, err->message);
+			return LOST;
+		}
+		if (err->errnum != ENOENT && err->errnum != ECONNREFUSED)
+			return NOT_YET;
+		error_clear(err);
+		return judge(p, deadline, err);
+	}
+	r = greet(p, fd, MIN_OF(deadline, boottime_ms() + WIRE_HELLO_MS), &g, err);
+	if (r != REACHED)
+		return r;
+	*greeted = true;
+	options.features = g.features;
+	options.ping_ms = ping_period(g.absence_ms);
+	return new_link(p, steal_fd(&fd), &options, &g.early, out, err) < 0 ? NOT_YET : REACHED;
+}
+
+/* 1: *out is the link; 0: one has to be made, by us; -1: there will be none. */
+static int settled_locked(struct open_place *p, int64_t deadline, struct link **out,
+			  struct error *err)
+{
+	for (;;) {
+		if (atomic_load(&p->executor->detached))
+			return error_set(err, ERR_UNAVAILABLE, "the server is going");
+		if (p->stopped != NOT_STOPPED)
+			return error_set(err, ERR_LEASE_LOST, "the place was stopped");
+		if (p->gone)
+			return error_set(err, ERR_LEASE_LOST, "the place's relay is gone");
+		if (p->superseded)
+			return error_set(err, ERR_UNAVAILABLE,
+					 "another server has adopted the place");
+		if (p->link && link_is_up(p->link)) {
+			*out = link_ref(p->link);
+			return 1;
+		}
+		/* One that is down is connected anew after link_down has judged why it is. */
+		if (!p->connecting && !p->link)
+			return 0;
+		if (!cond_wait_until(&p->changed, &p->lock, deadline))
+			return error_set(err, ERR_TIMEOUT, "the place's relay does not answer");
+	}
+}
+
+/* One try by this thread; what is known afterwards is known to all. */
+static enum reach try_locked(struct open_place *p, bool make, int64_t deadline, struct error *err)
+{
+	struct link *link = NULL;
+	bool made = p->made, greeted = false;
+	enum reach r;
+
+	p->connecting = true;
+	pthread_mutex_unlock(&p->lock);
+	error_clear(err);
+	r = reach(p, make && !made, deadline, &made, &greeted, &link, err);
+	pthread_mutex_lock(&p->lock);
+	p->connecting = false;
+	/* Down already: nobody was told, because it was not the place's link yet. */
+	if (r == REACHED && !link_is_up(link)) {
+		link_unref(link);
+		r = NOT_YET;
+		made = true;
+		error_set(err, ERR_TIMEOUT, "the place's relay hung up");
+	} else if (r == REACHED) {
+		made = true;
+		p->seen_ms = boottime_ms();
+		if (p->link)
+			link_unref(p->link);
+		p->link = link;
+		place_repeat_pause_locked(p);
+		/* One that was handed over is a new relay's, which holds nothing. */
+		p->unlisted |= greeted;
+	}
+	p->made = made;
+	/* What was never seen alive for this holding may be an earlier one's remains. */
+	p->gone |= r == LOST && made;
+	p->superseded |= r == TAKEN;
+	pthread_cond_broadcast(&p->changed);
+	return r;
+}
+
+int place_link(struct open_place *p, bool make, int64_t deadline, struct link **out,
+	       struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+	int64_t delay = RETRY_FIRST_MS;
+	bool unlisted;
+	int rc;
+
+	*out = NULL;
+	pthread_mutex_lock(&p->lock);
+	while ((rc = settled_locked(p, deadline, out, err)) == 0) {
+		enum reach r = try_locked(p, make, deadline, &why);
+
+		if (r == LOST || r == TAKEN) {
+			error_move(err, &why);
+			error_recode(err, r == LOST ? ERR_LEASE_LOST : ERR_UNAVAILABLE);
+			rc = -1;
+			break;
+		}
+		if (r == REACHED)
+			continue;
+		/* A failure to make it is the caller's to know, not something to sit out. */
+		if (boottime_ms() >= deadline || (make && !p->made)) {
+			error_move(err, &why);
+			if (!make)
+				error_recode(err, ERR_TIMEOUT);
+			rc = -1;
+			break;
+		}
+		cond_wait_until(&p->changed, &p->lock, MIN_OF(boottime_ms() + delay, deadline));
+		delay = MIN_OF(delay * 2, RETRY_MAX_MS);
+	}
+	unlisted = p->unlisted;
+	pthread_mutex_unlock(&p->lock);
+	if (rc > 0 && unlisted)
+		place_note_reached(p);
+	return rc < 0 ? -1 : 0;
+}
+
+/*
+ * This thread is the one that makes the relay, unless that is done. 1: it is, 0: to do; -1: there
+ * will be none.
+ */
+static int begin_making_locked(struct open_place *p, int64_t deadline, struct error *err)
+{
+	_cleanup_link_ struct link *link = NULL;
+	int rc;
+
+	while (p->making && p->connecting)
+		if (!cond_wait_until(&p->changed, &p->lock, deadline))
+			return error_set(err, ERR_TIMEOUT, "the place's relay is not made yet");
+	rc = p->making ? 0 : settled_locked(p, deadline, &link, err);
+	if (rc == 0 && p->made)
+		rc = 1;
+	p->connecting |= rc == 0;
+	return rc;
+}
+
+static void end_making_locked(struct open_place *p)
+{
+	p->connecting = false;
+	pthread_cond_broadcast(&p->changed);
+}
+
+int place_begin(struct open_place *p, int64_t deadline, struct error *err)
+{
+	struct wire_place_make m;
+	struct link *link = NULL;
+	enum reach r = REACHED;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	rc = begin_making_locked(p, deadline, err);
+	if (rc == 0 && !p->making) {
+		pthread_mutex_unlock(&p->lock);
+		describe(p, &m);
+		r = ask_for_relay(p, &m, deadline, &link, err);
+		wipe(m.key, sizeof(m.key));
+		pthread_mutex_lock(&p->lock);
+		set_link_locked(p, link);
+		p->begun = r == REACHED;
+	}
+	if (rc == 0)
+		end_making_locked(p);
+	pthread_mutex_unlock(&p->lock);
+	return rc < 0 || r != REACHED ? -1 : 0;
+}
+
+/*
+ * Made, and if it has no link yet with a mender on its way to it: greeting the relay can go on
+ * while the caller writes down that there is a place, and who has something to say to it waits for
+ * the link.
+ */
+int place_make(struct open_place *p, int64_t deadline, struct error *err)
+{
+	bool linked;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	rc = begin_making_locked(p, deadline, err);
+	if (rc == 0) {
+		enum reach r;
+
+		pthread_mutex_unlock(&p->lock);
+		r = make_relay(p, deadline, err);
+		pthread_mutex_lock(&p->lock);
+		p->made = r == REACHED;
+		end_making_locked(p);
+		if (r == LOST)
+			error_recode(err, ERR_LEASE_LOST);
+		rc = r == REACHED ? 0 : -1;
+	}
+	linked = p->link != NULL;
+	pthread_mutex_unlock(&p->lock);
+	if (rc >= 0 && !linked) {
+		pthread_mutex_lock(&p->executor->lock);
+		mend_locked(p, 0);
+		pthread_mutex_unlock(&p->executor->lock);
+	}
+	return rc < 0 ? -1 : 0;
+}
+
+void place_settle(struct open_place *p, int64_t deadline)
+{
+	_cleanup_error_ struct error err = { 0 };
+	bool begun;
+
+	pthread_mutex_lock(&p->lock);
+	while (p->making && p->connecting && cond_wait_until(&p->changed, &p->lock, deadline))
+		;
+	begun = p->making && !p->connecting;
+	p->connecting |= begun;
+	pthread_mutex_unlock(&p->lock);
+	if (!begun)
+		return;
+	make_relay(p, deadline, &err);
+	pthread_mutex_lock(&p->lock);
+	end_making_locked(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* The menders */
+
+/* The one that waits longest; NULL: none is due before *wait_until. */
+static struct open_place *next_to_mend_locked(struct executor *executor, int64_t *wait_until)
+{
+	struct open_place *first = NULL;
+
+	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++)
+		for (struct open_place *p = executor->places[i]; p; p = p->next)
+			if (p->to_mend && (!first || p->mend_at < first->mend_at))
+				first = p;
+	*wait_until = first ? first->mend_at : -1;
+	if (!first || first->mend_at > boottime_ms())
+		return NULL;
+	first->to_mend = false;
+	return place_ref(first);
+}
+
+static void mend(struct open_place *p)
+{
+	struct executor *executor = p->executor;
+	_cleanup_link_ struct link *link = NULL;
+	_cleanup_error_ struct error err = { 0 };
+
+	if (place_link(p, false, boottime_ms() + MEND_TRY_MS, &link, &err) == 0)
+		return;
+	if (err.code == ERR_LEASE_LOST)
+		log_warn("place %s: %s", p->id, err.message);
+	if (err.code == ERR_LEASE_LOST || err.code == ERR_UNAVAILABLE)
+		return;
+	pthread_mutex_lock(&executor->lock);
+	mend_locked(p, MIN_OF(MAX_OF(p->mend_delay, MEND_FIRST_MS) * 2, MEND_MAX_MS));
+	pthread_mutex_unlock(&executor->lock);
+}
+
+void *mender_main(void *arg)
+{
+	struct executor *executor = arg;
+
+	pthread_mutex_lock(&executor->lock);
+	while (!executor->menders_stop) {
+		int64_t wait_until;
+		struct open_place *p = next_to_mend_locked(executor, &wait_until);
+
+		if (!p) {
+			cond_wait_until(&executor->mend, &executor->lock, wait_until);
+			continue;
+		}
+		pthread_mutex_unlock(&executor->lock);
+		mend(p);
+		place_unref(p);
+		pthread_mutex_lock(&executor->lock);
+	}
+	pthread_mutex_unlock(&executor->lock);
+	return NULL;
+}

@@ -1,0 +1,181 @@
+/*
+ * Commands that no record explains. A thread asks every relay that was reached anew what it holds,
+ * and compares it with what this server knows:
+ *
+ *   left by an earlier server   it died between starting the command and writing that down. The
+ *                               command is taken up as any exec of its lease: it is listed, can be
+ *                               ended, and its output is kept; activity and log report it.
+ *   started by this server      its start was reported to the caller as failed. It is ended.
+ */
+#include "server/exec_survey.h"
+#include <poll.h>
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "exec/execs.h"
+#include "record/activity.h"
+#include "run/realize.h"
+
+#define LIST_WAIT_MS 2000
+#define AGAIN_MS 500
+
+struct finding {
+	struct server *server;
+	const struct lease *lease;
+	const char *exec_id;
+	int64_t now;
+};
+
+static int report_tx(struct tx *tx, void *arg, struct error *err)
+{
+	const struct finding *f = arg;
+	_cleanup_json_ json_t *details = json_object();
+	struct activity activity = {
+		.company_id = f->lease->company_id,
+		.actor = &ACTOR_SYSTEM,
+		.action = "environment.exec_found",
+		.entity_type = "environment_lease",
+		.entity_id = f->lease->id,
+		.run_id = id_is_set(f->lease->run_id) ? f->lease->run_id : NULL,
+		.details = details,
+	};
+
+	json_put_str(details, "execId", f->exec_id);
+	json_put_str(details, "placeId", f->lease->place_id);
+	return activity_write_tx(tx, f->now, &activity, err);
+}
+
+static int take_up(struct server *server, const struct lease *lease, const struct held_exec *held,
+		   struct error *err)
+{
+	struct finding f = { server, lease, held->id, clock_now(&server->clock) };
+
+	const struct found_exec found = {
+		.id = held->id,
+		.lease_id = lease->id,
+		.place_id = lease->place_id,
+		.generation = lease->generation,
+		.created_ms = held->started_ms,
+	};
+	_cleanup_error_ struct error unreported = { 0 };
+
+	if (execs_take_up(server->execs, &found, err) < 0)
+		return -1;
+	/* Whatever ended while no server was there is only kept. */
+	if (!held->running)
+		return 0;
+	log_warn("place %s runs command %s, which no record explains: it is an exec of lease %s "
+		 "now",
+		 lease->place_id, held->id, lease->id);
+	if (DB_WRITE(server->db, "exec.found", report_tx, &f, &unreported) < 0)
+		log_warn("activity: exec %s was found: %s", held->id, unreported.message);
+	return 0;
+}
+
+/* 1: a run's command or that of its provision. */
+static int is_of_run(struct server *server, const char *exec_id, struct error *err)
+{
+	_cleanup_run_ struct run run = { 0 };
+	_cleanup_error_ struct error why = { 0 };
+	char run_id[ID_SIZE];
+
+	id_copy(run_id, exec_id);
+	if (run_get(server->runs, run_id, &run, &why) == 0)
+		return 1;
+	provision_run_id(exec_id, run_id);
+	if (why.code == ERR_NOT_FOUND && run_get(server->runs, run_id, &run, &why) == 0)
+		return 1;
+	if (why.code == ERR_NOT_FOUND)
+		return 0;
+	error_move(err, &why);
+	return -1;
+}
+
+static int judge(struct server *server, const struct reached_place *reached,
+		 const struct lease *lease, const struct held_exec *held, struct error *err)
+{
+	int of_run;
+
+	if (executor_has_exec(server->executor, held->id) || execs_know(server->execs, held->id))
+		return 0;
+	if (!reached->again) {
+		of_run = is_of_run(server, held->id, err);
+		return of_run != 0 ? MIN_OF(of_run, 0) : take_up(server, lease, held, err);
+	}
+	if (!held->running)
+		return 0;
+	log_warn("place %s runs command %s, whose start had failed: it is ended", reached->place_id,
+		 held->id);
+	return executor_end_unknown(server->executor, reached, held->id, err);
+}
+
+/* -1: to be asked again. */
+static int survey(struct server *server, const struct reached_place *reached, struct error *err)
+{
+	_cleanup_free_ struct held_exec *held = NULL;
+	_cleanup_lease_ struct lease lease = { 0 };
+	size_t count;
+	int rc;
+
+	if (executor_list_execs(server->executor, reached, LIST_WAIT_MS, &held, &count, err) < 0)
+		return -1;
+	if (count == 0)
+		return 0;
+	rc = lease_of_place(server->leases, reached->place_id, reached->generation, &lease, err);
+	/* Nobody holds it any more: it is on its way out, with all it holds. */
+	if (rc < 0)
+		return err->code == ERR_NOT_FOUND ? 0 : -1;
+	for (size_t i = 0; i < count && rc == 0; i++)
+		rc = judge(server, reached, &lease, &held[i], err);
+	return rc;
+}
+
+static bool is_worth_asking_again(const struct error *err)
+{
+	return err->code != ERR_TOO_MANY && err->code != ERR_LEASE_LOST &&
+	       err->code != ERR_LEASE_ENDED && err->code != ERR_STALE_GENERATION;
+}
+
+static void *survey_all(void *arg)
+{
+	struct server *server = arg;
+	struct reached_place reached;
+
+	while (executor_await_reached(server->executor, &reached)) {
+		struct pollfd stop = { .fd = server->survey_fd, .events = POLLIN };
+		_cleanup_error_ struct error err = { 0 };
+
+		if (survey(server, &reached, &err) == 0)
+			continue;
+		log_info("what runs in place %s is not known: %s", reached.place_id, err.message);
+		if (!is_worth_asking_again(&err))
+			continue;
+		executor_ask_again(server->executor, &reached);
+		poll(&stop, 1, AGAIN_MS);
+	}
+	return NULL;
+}
+
+int survey_start(struct server *server, struct error *err)
+{
+	int failed;
+
+	server->survey_fd = latch_new(err);
+	if (server->survey_fd < 0)
+		return -1;
+	failed = pthread_create(&server->survey, NULL, survey_all, server);
+	if (failed) {
+		close_fdp(&server->survey_fd);
+		return error_errno(err, failed, "cannot start the thread that asks relays");
+	}
+	return 0;
+}
+
+void survey_stop(struct server *server)
+{
+	if (server->survey_fd < 0)
+		return;
+	latch_set(server->survey_fd);
+	pthread_join(server->survey, NULL);
+	close_fdp(&server->survey_fd);
+}
