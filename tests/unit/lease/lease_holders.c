@@ -14,6 +14,7 @@
 
 #define HOLDERS 10
 #define ROUNDS 25
+#define CONTESTS 20 /* at most, until the checker has found what it must find */
 #define MAX_HOLDINGS (HOLDERS * ROUNDS)
 
 /* One holding as its holder saw it; times are ticks of one counter. */
@@ -164,17 +165,20 @@ static void the_checker_finds_fault_when_the_fence_is_off(void **state)
 	struct yard *y = yard_of(state);
 	_cleanup_environment_ struct environment env = { 0 };
 	_cleanup_free_ struct contest *c = xcalloc(1, sizeof(*c));
-	int breaches;
+	int breaches = 0, stale = 0;
 
 	yard_sandbox(y, "pool", FAKE_REUSED, 0, &env);
 	fault_arm("lease.fence:skip");
-	run_contest(y, &env, c, ROUNDS);
+	/* On a busy machine the threads of one contest may happen to run one after the other. */
+	for (int i = 0; i < CONTESTS && (!breaches || !stale); i++) {
+		run_contest(y, &env, c, ROUNDS);
+		breaches += overlaps(c);
+		stale += atomic_load(&c->acted_stale);
+	}
 	fault_disarm();
-	breaches = overlaps(c);
-	print_message("without the fence: %d overlaps, %d stale acts\n", breaches,
-		      atomic_load(&c->acted_stale));
+	print_message("without the fence: %d overlaps, %d stale acts\n", breaches, stale);
 	assert_true(breaches > 0);
-	assert_true(atomic_load(&c->acted_stale) > 0);
+	assert_true(stale > 0);
 }
 
 /* The last line: two holders of one place cannot even be written down. */
