@@ -13,7 +13,7 @@
 #define PLACE "11111111-1111-4111-8111-111111111111"
 
 struct state {
-	struct executor *executor;
+	struct places *places;
 	struct runlog_store *logs;
 	int serial;
 };
@@ -31,7 +31,7 @@ static void exec_true(struct state *s)
 
 	id_new(id);
 	if (runlog_open_new(s->logs, id, &spec.log, &err) < 0 ||
-	    exec_start(s->executor, &spec, &exec, &err) < 0 || exec_wait(exec, &result, &err) < 0)
+	    exec_start(s->places, &spec, &exec, &err) < 0 || exec_wait(exec, &result, &err) < 0)
 		bench_fail("exec: %s", err.message);
 	runlog_close(spec.log);
 	if (result.exit_code != 0)
@@ -74,18 +74,18 @@ int main(int argc, char **argv)
 	snprintf(runtime, sizeof(runtime), "%s/keeper", b.dir);
 	if (dir_open(AT_FDCWD, b.dir, &dirfd, &err) < 0 ||
 	    runlog_store_open(dirfd, 0, &s.logs, &err) < 0 ||
-	    executor_new(&(struct executor_options){ .clock = &clock,
-						     .owner = "bench",
-						     .boot_epoch = 1,
-						     .runtime_path = runtime,
-						     .keeper_path = keeper,
-						     .relay_path = relay },
-			 &s.executor, &err) < 0 ||
-	    executor_open_place(s.executor, &place, &err) < 0)
+	    places_new(&(struct places_options){ .clock = &clock,
+						 .owner = "bench",
+						 .boot_epoch = 1,
+						 .runtime_path = runtime,
+						 .keeper_path = keeper,
+						 .relay_path = relay },
+		       &s.places, &err) < 0 ||
+	    places_open(s.places, &place, &err) < 0)
 		bench_fail("%s", err.message);
 	ratio = bench_compare(&b, ours, peer, &s);
-	executor_stop_place(s.executor, PLACE, EXEC_CANCELLED, 5000, NULL);
-	executor_free(s.executor);
+	places_stop(s.places, PLACE, EXEC_CANCELLED, 5000, NULL);
+	places_free(s.places);
 	runlog_store_close(s.logs);
 	bench_end(&b);
 	bench_print("exec-relay", ratio);

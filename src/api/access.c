@@ -216,16 +216,16 @@ static bool is_remembered(struct server *server, const struct request *request, 
 			(!actor_is_trusted(&request->actor) || server->options.no_local);
 
 	return !by_place && request->route->subject != SUBJECT_EXEC &&
-	       homes_find(server->homes, (int)request->route->subject, request->param[0],
-			  named->subject.company_id);
+	       company_cache_find(server->companies, (int)request->route->subject,
+				  request->param[0], named->subject.company_id);
 }
 
 static void remember(struct server *server, const struct request *request,
 		     const struct named *named)
 {
 	if (request->route->subject != SUBJECT_EXEC && id_is_valid(request->param[0]))
-		homes_put(server->homes, (int)request->route->subject, request->param[0],
-			  named->subject.company_id);
+		company_cache_put(server->companies, (int)request->route->subject,
+				  request->param[0], named->subject.company_id);
 }
 
 static int find_named(struct server *server, const struct request *request, struct named *named,

@@ -178,7 +178,7 @@ static int hear_out(struct bench *bench, struct exec_view *view, int64_t timeout
 				    (int)(timeout_ms + LATE_MS));
 		if (event == STREAM_READY)
 			continue;
-		executor_cancel(bench->test->server->executor, view->id, EXEC_CANCELLED, false);
+		places_cancel(bench->test->server->places, view->id, EXEC_CANCELLED, false);
 		if (event == STREAM_TIMEOUT)
 			return error_set(err, ERR_TIMEOUT, "its end was not told in time");
 		return error_set(err, ERR_CANCELLED, "the client went away");

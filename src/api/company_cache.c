@@ -12,25 +12,25 @@ struct home {
 	char id[ID_SIZE], company_id[ID_SIZE];
 };
 
-struct homes {
+struct company_cache {
 	pthread_mutex_t locks[LOCKS];
 	struct home slots[SLOTS];
 };
 
-struct homes *homes_new(void)
+struct company_cache *company_cache_new(void)
 {
-	struct homes *homes = xcalloc(1, sizeof(*homes));
+	struct company_cache *companies = xcalloc(1, sizeof(*companies));
 
 	for (size_t i = 0; i < LOCKS; i++)
-		pthread_mutex_init(&homes->locks[i], NULL);
-	return homes;
+		pthread_mutex_init(&companies->locks[i], NULL);
+	return companies;
 }
 
-void homes_free(struct homes *homes)
+void company_cache_free(struct company_cache *companies)
 {
-	for (size_t i = 0; homes && i < LOCKS; i++)
-		pthread_mutex_destroy(&homes->locks[i]);
-	free(homes);
+	for (size_t i = 0; companies && i < LOCKS; i++)
+		pthread_mutex_destroy(&companies->locks[i]);
+	free(companies);
 }
 
 /* FNV-1a; whoever chooses ids to collide loses only the remembering. */
@@ -43,27 +43,29 @@ static size_t slot_of(int kind, const char *id)
 	return hash % SLOTS;
 }
 
-bool homes_find(struct homes *homes, int kind, const char *id, char company_id[ID_SIZE])
+bool company_cache_find(struct company_cache *companies, int kind, const char *id,
+			char company_id[ID_SIZE])
 {
 	size_t slot = slot_of(kind, id);
-	const struct home *home = &homes->slots[slot];
+	const struct home *home = &companies->slots[slot];
 
-	pthread_mutex_lock(&homes->locks[slot % LOCKS]);
+	pthread_mutex_lock(&companies->locks[slot % LOCKS]);
 	bool found = home->kind == kind && streq(home->id, id);
 
 	if (found)
 		id_copy(company_id, home->company_id);
-	pthread_mutex_unlock(&homes->locks[slot % LOCKS]);
+	pthread_mutex_unlock(&companies->locks[slot % LOCKS]);
 	return found;
 }
 
-void homes_put(struct homes *homes, int kind, const char *id, const char *company_id)
+void company_cache_put(struct company_cache *companies, int kind, const char *id,
+		       const char *company_id)
 {
 	size_t slot = slot_of(kind, id);
 
-	pthread_mutex_lock(&homes->locks[slot % LOCKS]);
-	homes->slots[slot].kind = kind;
-	id_copy(homes->slots[slot].id, id);
-	id_copy(homes->slots[slot].company_id, company_id);
-	pthread_mutex_unlock(&homes->locks[slot % LOCKS]);
+	pthread_mutex_lock(&companies->locks[slot % LOCKS]);
+	companies->slots[slot].kind = kind;
+	id_copy(companies->slots[slot].id, id);
+	id_copy(companies->slots[slot].company_id, company_id);
+	pthread_mutex_unlock(&companies->locks[slot % LOCKS]);
 }

@@ -9,9 +9,11 @@
 #include <stdbool.h>
 #include "base/id.h"
 
-struct homes;
-struct homes *homes_new(void);
-void homes_free(struct homes *homes);
+struct company_cache;
+struct company_cache *company_cache_new(void);
+void company_cache_free(struct company_cache *homes);
 /* False: not known. `kind` keeps apart what the ids name. */
-bool homes_find(struct homes *homes, int kind, const char *id, char company_id[ID_SIZE]);
-void homes_put(struct homes *homes, int kind, const char *id, const char *company_id);
+bool company_cache_find(struct company_cache *homes, int kind, const char *id,
+			char company_id[ID_SIZE]);
+void company_cache_put(struct company_cache *homes, int kind, const char *id,
+		       const char *company_id);

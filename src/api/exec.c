@@ -31,11 +31,11 @@ static void listener_free(void *arg)
 	struct server *server = listener->view.server;
 
 	if (listener->view.live)
-		live_exec_go_on(listener->view.live, NULL);
+		live_exec_detach(listener->view.live, NULL);
 	/* A server that stops leaves its commands behind; a client that goes may not want to. */
 	if (!listener->ended && listener->view.live &&
 	    live_exec_dies_when_left(listener->view.live) && !http_is_stopping(server->http))
-		executor_cancel(server->executor, listener->view.id, EXEC_CANCELLED, false);
+		places_cancel(server->places, listener->view.id, EXEC_CANCELLED, false);
 	exec_view_close(&listener->view);
 	event_writer_clear(&listener->events);
 	free(listener);
@@ -138,7 +138,7 @@ static int go_on(struct listener *listener)
 	_cleanup_error_ struct error err = { 0 };
 	struct live_exec *live = listener->view.live;
 
-	if (!live || live_exec_go_on(live, &err) == 0)
+	if (!live || live_exec_detach(live, &err) == 0)
 		return 0;
 	log_warn("exec %s: %s", listener->view.id, err.message);
 	return -1;
@@ -185,7 +185,7 @@ static int answer_stream(struct listener **listener, struct request *request,
 		return 0;
 	}
 	/* A client that does not read keeps nobody from taking what the command says. */
-	if (live && live_exec_is_held_up(live) && !request_takes(request, l->events.out.len) &&
+	if (live && live_exec_is_deferred(live) && !request_takes(request, l->events.out.len) &&
 	    go_on(l) < 0)
 		return error_set(err, ERR_UNAVAILABLE, "the command could not go on");
 

@@ -16,7 +16,7 @@ int exec_not_going(struct server *server, const char *id, struct error *err)
 	return error_set(err, ERR_CONFLICT, "exec %s has ended", id);
 }
 
-/* The executor's answer, where "not found" gets its meaning. */
+/* The places's answer, where "not found" gets its meaning. */
 static int settle(struct server *server, const char *id, int r, struct error *err)
 {
 	if (r < 0 && err->code == ERR_NOT_FOUND) {
@@ -54,14 +54,14 @@ int exec_signal(struct server *server, const char *id, const json_t *body, struc
 	for (int i = 0; target && TARGETS[i]; i++)
 		if (streq(target, TARGETS[i]))
 			to = (enum exec_target)i;
-	return settle(server, id, executor_signal(server->executor, id, number, to, err), err);
+	return settle(server, id, places_signal(server->places, id, number, to, err), err);
 }
 
 int exec_resize(struct server *server, const char *id, const json_t *body, struct error *err)
 {
 	return settle(server, id,
-		      executor_resize(server->executor, id, (uint16_t)json_int(body, "rows", 24),
-				      (uint16_t)json_int(body, "cols", 80), err),
+		      places_resize(server->places, id, (uint16_t)json_int(body, "rows", 24),
+				    (uint16_t)json_int(body, "cols", 80), err),
 		      err);
 }
 
@@ -127,8 +127,8 @@ static int take_input(struct input *input, const char *data, size_t len, bool en
 {
 	for (;;) {
 		size_t taken = 0;
-		int r = executor_write_stdin(input->server->executor, input->id, data, len, end,
-					     STDIN_STEP_MS, &taken, err);
+		int r = places_write_stdin(input->server->places, input->id, data, len, end,
+					   STDIN_STEP_MS, &taken, err);
 
 		input->bytes += (int64_t)taken;
 		data += taken;
@@ -247,7 +247,7 @@ static int list(void *arg, struct request *request, struct response *response, s
 	if (lease_get(server->leases, request->param[0], &lease, NULL, err) < 0)
 		return -1;
 	execs = execs_of_lease(server->execs, lease.id);
-	if (id_is_set(lease.run_id) && executor_has_exec(server->executor, lease.run_id))
+	if (id_is_set(lease.run_id) && places_has_exec(server->places, lease.run_id))
 		json_array_insert_new(execs, 0, describe_run(server, lease.run_id, err));
 	return answer(response, 200, execs);
 }

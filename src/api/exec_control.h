@@ -11,5 +11,5 @@ int exec_signal(struct server *server, const char *id, const json_t *body, struc
 /* {rows, cols} */
 extern const struct field RESIZE_FIELDS[];
 int exec_resize(struct server *server, const char *id, const json_t *body, struct error *err);
-/* Says whether an exec the executor does not know has ended or never was. Returns -1. */
+/* Says whether an exec that no open place knows has ended or never was. Returns -1. */
 int exec_not_going(struct server *server, const char *id, struct error *err);

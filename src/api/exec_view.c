@@ -77,7 +77,7 @@ int exec_view_new(struct server *server, const char *id, struct live_exec *live,
 		return 0;
 	/* It is nobody's now, but it goes on. */
 	if (live)
-		live_exec_go_on(live, NULL);
+		live_exec_detach(live, NULL);
 	exec_view_close(view);
 	return -1;
 }

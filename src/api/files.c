@@ -35,8 +35,7 @@ static int visit_begin(struct server *server, const struct request *request, str
 	    lease_use(server->leases, request->param[0], generation, &visit->lease, &visit->place,
 		      err) < 0)
 		return -1;
-	visit->ref =
-		(struct place_ref){ server->executor, visit->place.id, visit->lease.generation };
+	visit->ref = (struct place_ref){ server->places, visit->place.id, visit->lease.generation };
 	return 0;
 }
 

@@ -50,7 +50,7 @@ struct server {
 	struct clock clock;
 	struct node node;
 	struct db *db;
-	struct executor *executor;
+	struct places *places;
 	struct provider_host *providers;
 	struct driver_host driver_host;
 	struct drivers drivers;
@@ -61,9 +61,9 @@ struct server {
 	struct runlog_store *run_logs;
 	struct execs *execs;
 	struct feed *feed;
-	struct homes *homes;
+	struct company_cache *companies;
 	struct event_tallies *event_tallies;
-	struct packer *packer;
+	struct log_compressor *compressor;
 	struct run_token_key run_key; /* signs the tokens of runs */
 	struct http *http;
 	pthread_t maintenance;

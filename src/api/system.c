@@ -88,7 +88,7 @@ static int audit(void *arg, struct request *request, struct response *response, 
 static int keeper(void *arg, struct request *request, struct response *response, struct error *err)
 {
 	struct server *server = arg;
-	json_t *health = executor_health(server->executor);
+	json_t *health = places_health(server->places);
 	(void)request;
 	(void)err;
 

@@ -37,7 +37,7 @@ enum { CLOSE_EXITED = 1000, CLOSE_STOPPING = 1001, CLOSE_REPLACED = 4001, CLOSE_
 struct session {
 	struct server *server;
 	struct exec_view view;
-	struct exec_seat seat;
+	struct terminal_holder seat;
 	struct websocket *ws;
 	int64_t since;
 	bool alone;
@@ -138,8 +138,8 @@ static void pass_input(struct session *s)
 	if (s->deaf || (!s->input.len && !s->end_input))
 		return;
 
-	int r = executor_write_stdin(s->server->executor, s->view.id, buf_str(&s->input),
-				     s->input.len, s->end_input, 0, &taken, &err);
+	int r = places_write_stdin(s->server->places, s->view.id, buf_str(&s->input), s->input.len,
+				   s->end_input, 0, &taken, &err);
 
 	buf_consume(&s->input, taken);
 	if (r == 0 && !s->input.len)
@@ -233,7 +233,7 @@ static bool wait_for_news(struct session *s, int fd, int stop_fd)
 		websocket_close(s->ws, CLOSE_STOPPING, "stopping", CLOSE_MS);
 		return false;
 	}
-	if (fds[2].revents && exec_seat_is_replaced(s->server->execs, &s->seat)) {
+	if (fds[2].revents && terminal_holder_is_replaced(s->server->execs, &s->seat)) {
 		s->leaving = true;
 		websocket_close(s->ws, CLOSE_REPLACED, "replaced", CLOSE_MS);
 		return false;
@@ -284,11 +284,11 @@ static void run_session(void *arg, int fd, const void *early, size_t early_len, 
 	s->ws = ws;
 	s->pinged = monotonic_ms();
 	say_offset(s, "attached", s->since);
-	execs_sit(s->server->execs, &s->seat, s->alone);
+	terminal_attach(s->server->execs, &s->seat, s->alone);
 	converse(s, fd, stop_fd);
-	if (execs_rise(s->server->execs, &s->seat) == 0 && !s->leaving && s->view.live &&
+	if (terminal_detach(s->server->execs, &s->seat) == 0 && !s->leaving && s->view.live &&
 	    live_exec_dies_when_left(s->view.live) && !latch_is_set(stop_fd))
-		executor_cancel(s->server->executor, s->view.id, EXEC_CANCELLED, false);
+		places_cancel(s->server->places, s->view.id, EXEC_CANCELLED, false);
 	s->ws = NULL;
 }
 

@@ -69,8 +69,8 @@ static int create(void *arg, struct request *request, struct response *response,
 {
 	struct server *server = arg;
 	_cleanup_token_ struct token token = { 0 };
-	struct token_wish wish = { .name = json_str(request->body, "name"),
-				   .ttl_ms = ttl_ms(request->body, BOARD_TOKEN_TTL_MS) };
+	struct token_request wish = { .name = json_str(request->body, "name"),
+				      .ttl_ms = ttl_ms(request->body, BOARD_TOKEN_TTL_MS) };
 	char text[TOKEN_TEXT_SIZE];
 
 	if (whose(request, json_str(request->body, "userId"), &wish.user_id, err) < 0 ||
@@ -128,9 +128,9 @@ static int create_key(void *arg, struct request *request, struct response *respo
 {
 	struct server *server = arg;
 	_cleanup_token_ struct token token = { 0 };
-	struct token_wish wish = { .agent_id = request->param[0],
-				   .name = json_str(request->body, "name"),
-				   .ttl_ms = ttl_ms(request->body, 0) };
+	struct token_request wish = { .agent_id = request->param[0],
+				      .name = json_str(request->body, "name"),
+				      .ttl_ms = ttl_ms(request->body, 0) };
 	char text[TOKEN_TEXT_SIZE];
 
 	if (people_only(request, err) < 0 ||

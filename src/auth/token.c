@@ -211,7 +211,7 @@ static void make_text(const char *prefix, char text[TOKEN_TEXT_SIZE], char **sho
 }
 
 int token_create(struct db *db, struct clock *clock, const struct actor *actor,
-		 const struct token_wish *wish, struct token *out, char text[TOKEN_TEXT_SIZE],
+		 const struct token_request *wish, struct token *out, char text[TOKEN_TEXT_SIZE],
 		 struct error *err)
 {
 	_cleanup_token_ struct token row = { .created_at = clock_now(clock) };

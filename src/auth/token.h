@@ -27,7 +27,7 @@ static inline bool agent_may_act(const struct agent *agent)
 	       agent->status != AGENT_STATUS_PENDING_APPROVAL;
 }
 
-struct token_wish {
+struct token_request {
 	const char *user_id, *agent_id; /* one of them */
 	const char *name;
 	int64_t ttl_ms;      /* 0: no end */
@@ -39,7 +39,7 @@ struct token_wish {
  * companies it opens, without the token.
  */
 int token_create(struct db *db, struct clock *clock, const struct actor *actor,
-		 const struct token_wish *wish, struct token *out, char text[TOKEN_TEXT_SIZE],
+		 const struct token_request *wish, struct token *out, char text[TOKEN_TEXT_SIZE],
 		 struct error *err);
 /* Those that were not revoked, newest first; user_id or agent_id may be NULL, both: every user's.
  */

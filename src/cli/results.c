@@ -45,7 +45,7 @@ static int collect_verb(struct cli *cli, const struct args *args)
 	}
 	if (args_has(args, "dry-run") || !cli->quiet)
 		print_changes(report);
-	counts = bring_counts(json_object_at(report, "counts"));
+	counts = run_files_counts(json_object_at(report, "counts"));
 	if (counts[0] && !cli->quiet)
 		fprintf(stderr, "berth: %s%s\n", args_has(args, "dry-run") ? "would be " : "",
 			counts);

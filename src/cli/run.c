@@ -182,7 +182,7 @@ static int put_directory(struct cli *cli, const struct args *args, const json_t 
 {
 	const char *cwd = args_value(args, "cwd");
 
-	if (bring_workspace(cli, args, environment, body, err) < 0)
+	if (run_files_workspace(cli, args, environment, body, err) < 0)
 		return -1;
 	if (json_object_get(body, "workspace"))
 		return 0;
@@ -283,7 +283,7 @@ static int sit_down(struct cli *cli, struct api **api, const json_t *run)
 	if (attach.left || !*api || await_end(cli, *api, json_str(run, "id"), &ended, NULL) < 0)
 		return code;
 	if (json_object_at(run, "workspace"))
-		bring_summary(cli, *api, ended);
+		run_files_summary(cli, *api, ended);
 	print_retained(cli, *api, ended);
 	if (!cli->quiet)
 		print_timeline(ended);
@@ -318,7 +318,7 @@ static int run_once(struct follow *f, const struct args *args, const char *compa
 	ended = json_incref(f->run);
 	*large = str_equal(json_str(ended, "errorCode"), error_code_name(ERR_TOO_LARGE));
 	if (ended) {
-		bring_summary(cli, f->api, ended);
+		run_files_summary(cli, f->api, ended);
 		print_retained(cli, f->api, ended);
 	}
 	return follow_finish(f);
@@ -349,7 +349,7 @@ static int run_verb(struct cli *cli, const struct args *args)
 	    compose(cli, f.api, args, company_id, body, &err) < 0) {
 		code = cli_fail(cli, &err, EXIT_BERTH);
 	} else if (args_has(args, "dry-run")) {
-		code = bring_plan(cli, f.api, company_id, body);
+		code = run_files_plan(cli, f.api, company_id, body);
 	} else {
 		code = run_once(&f, args, company_id, body, &large);
 		/* Input that was read for the first is not there for a second. */

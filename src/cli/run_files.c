@@ -204,8 +204,8 @@ static int put_shown(const struct cli *cli, const struct args *args, const char 
 	return 0;
 }
 
-int bring_workspace(struct cli *cli, const struct args *args, const json_t *environment,
-		    json_t *body, struct error *err)
+int run_files_workspace(struct cli *cli, const struct args *args, const json_t *environment,
+			json_t *body, struct error *err)
 {
 	_cleanup_free_ char *path = NULL;
 	json_t *workspace;
@@ -270,7 +270,7 @@ static void print_hidden(const json_t *plan)
 		printf("  and %lld more: --json lists them\n", (long long)count - HIDDEN_SHOWN);
 }
 
-int bring_plan(struct cli *cli, struct api *api, const char *company_id, const json_t *body)
+int run_files_plan(struct cli *cli, struct api *api, const char *company_id, const json_t *body)
 {
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_json_ json_t *plan = NULL, *asked = json_object();
@@ -319,7 +319,7 @@ static void add_count(struct buf *text, const json_t *counts, const char *key, c
 			   n == 1 ? one : many);
 }
 
-char *bring_counts(const json_t *counts)
+char *run_files_counts(const json_t *counts)
 {
 	struct buf text = { 0 };
 
@@ -441,7 +441,7 @@ static void print_files(const struct cli *cli, struct api *api, const char *id,
 			const json_t *workspace)
 {
 	const json_t *counts = json_object_at(workspace, "counts");
-	_cleanup_free_ char *text = bring_counts(counts);
+	_cleanup_free_ char *text = run_files_counts(counts);
 	bool trouble = json_int(counts, "conflicts", 0) + json_int(counts, "keptHost", 0) +
 			       json_int(counts, "held", 0) + json_int(counts, "refused", 0) >
 		       0;
@@ -473,7 +473,7 @@ static void print_unseen(const struct cli *cli, const json_t *workspace)
 			count == 1 ? "its name" : "their names", count == 1 ? "it" : "them");
 }
 
-void bring_summary(struct cli *cli, struct api *api, const json_t *run)
+void run_files_summary(struct cli *cli, struct api *api, const json_t *run)
 {
 	const json_t *workspace = json_object_at(run, "workspace");
 	const json_t *error = json_object_at(workspace, "error");

@@ -12,14 +12,14 @@
  * the server decides. Asks on a terminal before all of / or a home directory goes along, and
  * refuses without one.
  */
-int bring_workspace(struct cli *cli, const struct args *args, const json_t *environment,
-		    json_t *body, struct error *err);
+int run_files_workspace(struct cli *cli, const struct args *args, const json_t *environment,
+			json_t *body, struct error *err);
 /* --dry-run: what would go along, on stdout. Returns the exit code. */
-int bring_plan(struct cli *cli, struct api *api, const char *company_id, const json_t *body);
+int run_files_plan(struct cli *cli, struct api *api, const char *company_id, const json_t *body);
 /* A yes on the terminal; false without one. */
 bool ask_yes(const char *question);
 
 /* What came of the files of a run that has ended, on stderr; says nothing when nothing changed. */
-void bring_summary(struct cli *cli, struct api *api, const json_t *run);
+void run_files_summary(struct cli *cli, struct api *api, const json_t *run);
 /* "3 changed, 1 added, 1 conflict" of a report; allocated, "" when nothing changed. */
-char *bring_counts(const json_t *counts);
+char *run_files_counts(const json_t *counts);

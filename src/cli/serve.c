@@ -68,6 +68,6 @@ const struct verb VERB_SERVE = {
 		"BERTH_LOG_FORMAT.",
 	.flags = SERVE_FLAGS,
 	.former = SERVE_FORMER_FLAGS,
-	.usual = settings_usual,
+	.usual = settings_defaults,
 	.run = serve,
 };

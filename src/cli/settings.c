@@ -44,7 +44,7 @@ const struct flag SERVE_FORMER_FLAGS[] = {
 	{ 0 },
 };
 
-const char *settings_usual(const char *flag)
+const char *settings_defaults(const char *flag)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(SETTINGS); i++)
 		if (streq(SETTINGS[i].name, flag) && SETTINGS[i].kind != SWITCH)

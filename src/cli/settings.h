@@ -118,7 +118,7 @@ extern const struct flag SERVE_FLAGS[];
 /* Flags there were once, with what is said to whoever gives one. */
 extern const struct flag SERVE_FORMER_FLAGS[];
 /* What a flag is when nobody says anything; NULL: nothing. */
-const char *settings_usual(const char *flag);
+const char *settings_defaults(const char *flag);
 
 /*
  * Reads the config file (--config, else berth.yaml in the data directory, else

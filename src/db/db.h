@@ -96,7 +96,7 @@ struct db_write_points {
  * outlive the machine either; a durable write takes along all that was committed before it. On
  * PostgreSQL, whose machine is another one, both are durable.
  */
-enum db_promise { DB_DURABLE, DB_WHILE_UP };
+enum db_promise { DB_DURABLE, DB_NO_FSYNC };
 int db_write_at(struct db *db, const struct db_write_points *points, enum db_promise promise,
 		db_fn *fn, void *arg, struct error *err);
 #define DB_WRITE(db, label, fn, arg, err) DB_WRITE_AS(db, DB_DURABLE, label, fn, arg, err)

@@ -151,7 +151,7 @@ static int apply_all(struct db *db, const struct migration *known, int64_t from,
 		if (m->version <= from)
 			continue;
 		/* The last one takes the others along; until then there is nothing to be kept. */
-		enum db_promise promise = m[1].version ? DB_WHILE_UP : DB_DURABLE;
+		enum db_promise promise = m[1].version ? DB_NO_FSYNC : DB_DURABLE;
 		if (DB_WRITE_AS(db, promise, "migrate", apply, (void *)(uintptr_t)m, err) < 0)
 			return -1;
 		log_info("database schema is now at version %lld", (long long)m->version);

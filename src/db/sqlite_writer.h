@@ -14,7 +14,7 @@
  * without readers, which a busy server does not have by itself.
  *
  * Which commits wait for the disk is PRAGMA synchronous: NORMAL for a batch in which every job is
- * DB_WHILE_UP, FULL for every other. A FULL commit syncs the whole WAL, so that what was committed
+ * DB_NO_FSYNC, FULL for every other. A FULL commit syncs the whole WAL, so that what was committed
  * before it is on the disk as well. After a commit that failed the WAL is emptied before the next
  * durable one begins, and durable jobs are refused until that has succeeded.
  */

@@ -295,7 +295,7 @@ int place_exec_open(struct driver_host *host, const struct place *place, const c
 		return -1;
 	here.root = root;
 	here.cwd = cwd;
-	opened = executor_open_place(host->executor, &here, err);
+	opened = places_open(host->places, &here, err);
 	wipe(here.key, sizeof(here.key));
 	return opened;
 }
@@ -345,7 +345,7 @@ static int open_without_relay(const struct drivers *d, const struct place *place
 	caller->place.config = json_deep_copy(place->config);
 	caller->place.metadata = json_deep_copy(place->metadata);
 	there.one_shot = (struct one_shot){ call_place, caller, caller_free };
-	return executor_open_place(d->host->executor, &there, err);
+	return places_open(d->host->places, &there, err);
 }
 
 int driver_open(const struct drivers *d, const struct place *place, struct error *err)
@@ -379,7 +379,7 @@ int driver_start(const struct drivers *d, const struct place *place, const struc
 	if (r < 0 && *exec) {
 		struct exec_result result;
 
-		executor_cancel(d->host->executor, spec->exec_id, EXEC_CANCELLED, true);
+		places_cancel(d->host->places, spec->exec_id, EXEC_CANCELLED, true);
 		exec_wait(*exec, &result, NULL);
 		*exec = NULL;
 	}

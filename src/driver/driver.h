@@ -14,7 +14,7 @@
 /* What drivers need of the server; filled once in main. */
 struct driver_host {
 	struct provider_host *providers;
-	struct executor *executor;
+	struct places *places;
 	struct clock *clock;
 	const char *home_path; /* where local commands without a directory run */
 	struct db *db;         /* where the values of an environment's env are; NULL: nowhere */

@@ -22,7 +22,7 @@ struct provider_host {
 	char *state_path;
 	bool allow_fake;
 	struct clock *clock;
-	struct executor *executor;
+	struct places *places;
 	char *socket_dir;
 	pthread_mutex_t lock; /* held while a corner is made; what is in one does not change */
 	struct corner corners[MAX_PROVIDERS];
@@ -43,7 +43,7 @@ int provider_host_new(const struct provider_host_options *options, struct provid
 	h->state_path = xstrdup(options->state_path);
 	h->allow_fake = options->allow_fake;
 	h->clock = options->clock;
-	h->executor = options->executor;
+	h->places = options->places;
 	h->socket_dir = options->socket_dir ? xstrdup(options->socket_dir) : NULL;
 	pthread_mutex_init(&h->lock, NULL);
 	*host = h;
@@ -80,9 +80,9 @@ struct clock *provider_host_clock(const struct provider_host *host)
 	return host->clock;
 }
 
-struct executor *provider_host_executor(const struct provider_host *host)
+struct places *provider_host_places(const struct provider_host *host)
 {
-	return host->executor;
+	return host->places;
 }
 
 const char *provider_host_socket_dir(const struct provider_host *host)

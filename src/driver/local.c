@@ -84,7 +84,7 @@ static int local_acquire(struct driver_host *host, const struct place_request *r
 static int local_stop(struct driver_host *host, const struct place *place, int64_t wait_ms,
 		      struct error *err)
 {
-	return executor_stop_place(host->executor, place->id, EXEC_LEASE_LOST, wait_ms, err);
+	return places_stop(host->places, place->id, EXEC_LEASE_LOST, wait_ms, err);
 }
 
 static int local_release(struct driver_host *host, const struct place *place, const char *status,
@@ -141,7 +141,7 @@ static int local_start(struct driver_host *host, const struct place *place,
 		return refuse_host(err);
 	if (!here.cwd)
 		here.cwd = host->home_path;
-	return exec_start(host->executor, &here, exec, err);
+	return exec_start(host->places, &here, exec, err);
 }
 
 /* Its places are processes. */

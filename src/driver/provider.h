@@ -122,7 +122,7 @@ struct provider_host_options {
 	const char *state_path; /* its path, for commands that run there */
 	bool allow_fake;        /* the fake provider may be saved and may be told to misbehave */
 	struct clock *clock;
-	struct executor *executor;
+	struct places *places;
 	const char *socket_dir; /* of the API's socket: no place may see it; NULL: none */
 };
 int provider_host_new(const struct provider_host_options *options, struct provider_host **host,
@@ -130,7 +130,7 @@ int provider_host_new(const struct provider_host_options *options, struct provid
 void provider_host_free(struct provider_host *host);
 bool provider_host_allows_fake(const struct provider_host *host);
 struct clock *provider_host_clock(const struct provider_host *host);
-struct executor *provider_host_executor(const struct provider_host *host);
+struct places *provider_host_places(const struct provider_host *host);
 const char *provider_host_socket_dir(const struct provider_host *host);
 /*
  * A directory of the provider's own below state_dirfd, made on first use. The fd is borrowed; the

@@ -2,7 +2,7 @@
  * Records of execs that have just begun, most of which are over in a moment: slots of one file that
  * stays open. A file for each would be made and removed again, and that takes longer than the
  * command where many were removed lately, since a file system looks past all of them for room. As
- * with a plain shelf what is written survives the server, not the machine.
+ * with a plain store what is written survives the server, not the machine.
  */
 #pragma once
 

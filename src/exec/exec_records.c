@@ -105,7 +105,7 @@ void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_json_ json_t *record = ended_record(live, clock_now(live->execs->clock), outcome);
 
-	if (shelf_replace(live->shelf, live->id, record, &err) < 0)
+	if (exec_store_replace(live->store, live->id, record, &err) < 0)
 		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
 }
 
@@ -131,22 +131,22 @@ static json_t *find_brief(struct execs *execs, const char *id)
 	return record;
 }
 
-static json_t *find_record(struct execs *execs, const char *id, struct shelf **shelf)
+static json_t *find_record(struct execs *execs, const char *id, struct exec_store **store)
 {
 	json_t *record = find_brief(execs, id);
 
-	*shelf = &execs->shelf[RECENT];
+	*store = &execs->store[RECENT];
 
 	for (size_t i = 0; i < SHELVES && !record; i++) {
-		*shelf = &execs->shelf[i];
-		record = shelf_get(*shelf, id);
+		*store = &execs->store[i];
+		record = exec_store_get(*store, id);
 	}
 	return record;
 }
 
-static int64_t lost_output(struct shelf *shelf, const char *id, const json_t *record)
+static int64_t lost_output(struct exec_store *store, const char *id, const json_t *record)
 {
-	return runlog_missing(shelf->logs, id, json_int(record, "outputBytes", 0));
+	return runlog_missing(store->logs, id, json_int(record, "outputBytes", 0));
 }
 
 bool execs_know(struct execs *execs, const char *id)
@@ -158,7 +158,7 @@ bool execs_know(struct execs *execs, const char *id)
 	if (live)
 		live_exec_unref(live);
 	for (size_t i = 0; i < SHELVES && !known; i++)
-		known = shelf_has(&execs->shelf[i], id);
+		known = exec_store_has(&execs->store[i], id);
 	return known;
 }
 
@@ -182,9 +182,9 @@ static void put_trouble(struct live_exec *live, json_t *record)
 json_t *execs_describe(struct execs *execs, const char *id, struct error *err)
 {
 	struct live_exec *live = execs_find(execs, id);
-	struct shelf *shelf = NULL;
-	json_t *record = live ? running_record(live) : find_record(execs, id, &shelf);
-	int64_t lost = record && shelf ? lost_output(shelf, id, record) : 0;
+	struct exec_store *store = NULL;
+	json_t *record = live ? running_record(live) : find_record(execs, id, &store);
+	int64_t lost = record && store ? lost_output(store, id, record) : 0;
 
 	if (lost > 0)
 		json_put_int(record, "outputLost", lost);
@@ -219,8 +219,8 @@ json_t *execs_of_lease(struct execs *execs, const char *lease_id)
 int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outcome,
 		 struct error *err)
 {
-	struct shelf *shelf;
-	_cleanup_json_ json_t *record = find_record(execs, id, &shelf);
+	struct exec_store *store;
+	_cleanup_json_ json_t *record = find_record(execs, id, &store);
 
 	if (!record)
 		return no_such_exec(id, err);
@@ -232,7 +232,7 @@ int execs_recall(struct execs *execs, const char *id, struct exec_outcome *outco
 		return 0;
 	}
 	outcome->output_bytes = json_int(record, "outputBytes", 0);
-	outcome->output_lost = lost_output(shelf, id, record);
+	outcome->output_lost = lost_output(store, id, record);
 	outcome->result.exit_code = (int)json_int(record, "exitCode", -1);
 	outcome->result.duration_ms = json_int(record, "durationMs", 0);
 	snprintf(outcome->result.signal, sizeof(outcome->result.signal), "%s",
@@ -248,12 +248,12 @@ int execs_read(struct execs *execs, const char *id, int64_t since, struct runlog
 	       struct error *err)
 {
 	_cleanup_json_ json_t *record = NULL;
-	struct shelf *shelf;
+	struct exec_store *store;
 
-	record = find_record(execs, id, &shelf);
+	record = find_record(execs, id, &store);
 	if (!record)
 		return no_such_exec(id, err);
-	return runlog_reader_open(shelf->logs, id, since, reader, err);
+	return runlog_reader_open(store->logs, id, since, reader, err);
 }
 
 /* ---- what is forgotten ---- */
@@ -288,9 +288,9 @@ static void forget_recent(struct execs *execs)
 		pthread_mutex_unlock(&execs->lock);
 		if (!some)
 			return;
-		/* One that was brief and silent has nothing on the shelf. */
+		/* One that was brief and silent has nothing on the store. */
 		if ((!old.brief || old.bytes > 0) &&
-		    shelf_remove(&execs->shelf[RECENT], old.id, &err) < 0)
+		    exec_store_remove(&execs->store[RECENT], old.id, &err) < 0)
 			log_warn("exec %s stays until the next start: %s", old.id, err.message);
 		if (old.brief)
 			live_exec_unref(old.brief);
@@ -345,7 +345,7 @@ static int prune_one(void *arg, const char *id, int64_t changed_ms, struct error
 	if (live || changed_ms >= pruning->before_ms)
 		return 0;
 	pruning->removed++;
-	return shelf_remove(&pruning->execs->shelf[KEPT], id, err);
+	return exec_store_remove(&pruning->execs->store[KEPT], id, err);
 }
 
 int64_t execs_prune(struct execs *execs, int64_t before_ms, struct error *err)
@@ -353,7 +353,7 @@ int64_t execs_prune(struct execs *execs, int64_t before_ms, struct error *err)
 	struct pruning pruning = { execs, before_ms, 0 };
 
 	forget_recent(execs);
-	if (shelf_each(&execs->shelf[KEPT], prune_one, &pruning, err) < 0)
+	if (exec_store_each(&execs->store[KEPT], prune_one, &pruning, err) < 0)
 		return -1;
 	return pruning.removed;
 }

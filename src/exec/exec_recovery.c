@@ -42,7 +42,7 @@ static int open_log(struct live_exec *live, struct error *err)
 	struct runlog *log;
 
 	if (FAULT_HERE("exec.recover.log", err) < 0 ||
-	    runlog_open(live->shelf->logs, live->id, &log, err) < 0)
+	    runlog_open(live->store->logs, live->id, &log, err) < 0)
 		return -1;
 	pthread_mutex_lock(&live->execs->lock);
 	live->log = log;
@@ -71,7 +71,7 @@ static int prepare(struct live_exec *live, struct error *err)
 	    lease_open_again(execs->leases, live->lease_id, &lease, &place, err) < 0)
 		return -1;
 	spec.log = live->log;
-	return exec_expect(execs->executor, &spec, &live->exec, err);
+	return exec_expect(execs->places, &spec, &live->exec, err);
 }
 
 static bool is_lost(const struct error *err)
@@ -121,10 +121,10 @@ int live_exec_reach(struct live_exec *live, struct error *err)
 	return -1;
 }
 
-static int adopt(struct execs *execs, struct shelf *shelf, const char *id, json_t *record,
+static int adopt(struct execs *execs, struct exec_store *store, const char *id, json_t *record,
 		 struct error *err)
 {
-	struct live_exec *live = live_exec_new(execs, shelf);
+	struct live_exec *live = live_exec_new(execs, store);
 	_cleanup_error_ struct error later = { 0 };
 
 	live->adopting = true;
@@ -155,7 +155,7 @@ static int adopt(struct execs *execs, struct shelf *shelf, const char *id, json_
 
 int execs_take_up(struct execs *execs, const struct found_exec *found, struct error *err)
 {
-	struct shelf *shelf = &execs->shelf[RECENT];
+	struct exec_store *store = &execs->store[RECENT];
 	_cleanup_json_ json_t *record = json_object();
 
 	json_put_str(record, "id", found->id);
@@ -169,33 +169,34 @@ int execs_take_up(struct execs *execs, const struct found_exec *found, struct er
 	json_put_bool(record, "found", true);
 	json_put_time(record, "createdAt", found->created_ms);
 	json_put_str(record, "status", "running");
-	if (shelf_put(shelf, found->id, record, err) < 0)
+	if (exec_store_put(store, found->id, record, err) < 0)
 		return -1;
-	if (adopt(execs, shelf, found->id, record, err) == 0)
+	if (adopt(execs, store, found->id, record, err) == 0)
 		return 0;
-	shelf_strike(shelf, found->id, NULL);
+	exec_store_delete(store, found->id, NULL);
 	return -1;
 }
 
 struct recovery {
 	struct execs *execs;
-	size_t shelf;
+	size_t store;
 };
 
-static int recover_now(struct execs *execs, struct shelf *shelf, const char *id, int64_t changed_ms,
-		       struct error *err)
+static int recover_now(struct execs *execs, struct exec_store *store, const char *id,
+		       int64_t changed_ms, struct error *err)
 {
 	_cleanup_json_ json_t *record = NULL;
 
-	if (FAULT_HERE("exec.recover.record", err) < 0 || shelf_read(shelf, id, &record, err) < 0)
+	if (FAULT_HERE("exec.recover.record", err) < 0 ||
+	    exec_store_read(store, id, &record, err) < 0)
 		return -1;
 	/* Not written whole: its command was never started. */
 	if (!record || !json_str(record, "placeId"))
-		return shelf_remove(shelf, id, err);
+		return exec_store_remove(store, id, err);
 	if (!str_equal(json_str(record, "status"), "ended"))
-		return adopt(execs, shelf, id, record, err);
-	if (!shelf->durable)
-		remember_recent(execs, id, changed_ms, runlog_size(shelf->logs, id));
+		return adopt(execs, store, id, record, err);
+	if (!store->durable)
+		remember_recent(execs, id, changed_ms, runlog_size(store->logs, id));
 	return 0;
 }
 
@@ -206,23 +207,23 @@ static int recover_one(void *arg, const char *id, int64_t changed_ms, struct err
 	_cleanup_error_ struct error later = { 0 };
 
 	(void)err;
-	if (recover_now(execs, &execs->shelf[recovery->shelf], id, changed_ms, &later) == 0)
+	if (recover_now(execs, &execs->store[recovery->store], id, changed_ms, &later) == 0)
 		return 0;
 	log_warn("exec %s is not taken up yet: %s", id, later.message);
-	strv_push(&execs->later[recovery->shelf], xstrdup(id));
+	strv_push(&execs->later[recovery->store], xstrdup(id));
 	return 0;
 }
 
-static void recover_shelf(struct execs *execs, size_t shelf)
+static void recover_store(struct execs *execs, size_t store)
 {
-	struct recovery recovery = { execs, shelf };
+	struct recovery recovery = { execs, store };
 	_cleanup_error_ struct error err = { 0 };
 	bool failed = FAULT_HERE("exec.recover.list", &err) < 0 ||
-		      shelf_each(&execs->shelf[shelf], recover_one, &recovery, &err) < 0;
+		      exec_store_each(&execs->store[store], recover_one, &recovery, &err) < 0;
 
 	if (failed)
 		log_warn("commands are not taken up yet: %s", err.message);
-	execs->unlisted[shelf] = failed;
+	execs->unlisted[store] = failed;
 }
 
 void execs_recover_rest(struct execs *execs)
@@ -232,7 +233,7 @@ void execs_recover_rest(struct execs *execs)
 		struct recovery recovery = { execs, i };
 
 		if (execs->unlisted[i])
-			recover_shelf(execs, i);
+			recover_store(execs, i);
 		for (char **id = ids; id && *id; id++)
 			recover_one(&recovery, *id, clock_now(execs->clock), NULL);
 	}
@@ -241,22 +242,22 @@ void execs_recover_rest(struct execs *execs)
 /* What was on the pad when a server died goes the way of all others. */
 static int recover_begun(void *arg, json_t *record, struct error *err)
 {
-	struct shelf *shelf = arg;
+	struct exec_store *store = arg;
 	const char *id = json_str(record, "id");
-	_cleanup_json_ json_t *known = id ? shelf_get(shelf, id) : NULL;
+	_cleanup_json_ json_t *known = id ? exec_store_get(store, id) : NULL;
 
 	if (known || !id || !id_is_valid(id))
 		return 0;
-	if (shelf_strike(shelf, id, err) < 0)
+	if (exec_store_delete(store, id, err) < 0)
 		return -1;
-	return shelf_put(shelf, id, record, err);
+	return exec_store_put(store, id, record, err);
 }
 
 int execs_recover(struct execs *execs, struct error *err)
 {
-	if (pad_take(&execs->pad, recover_begun, &execs->shelf[RECENT], err) < 0)
+	if (pad_take(&execs->pad, recover_begun, &execs->store[RECENT], err) < 0)
 		return error_wrap(err, "taking up commands that had begun");
 	for (size_t i = 0; i < SHELVES; i++)
-		recover_shelf(execs, i);
+		recover_store(execs, i);
 	return 0;
 }

@@ -16,61 +16,63 @@ static int open_below(int dirfd, const char *name, int *fd, struct error *err)
 	return dir_open(dirfd, name, fd, err);
 }
 
-int shelf_open(struct shelf *shelf, int dirfd, const char *records, const char *logs,
-	       int64_t log_bytes, bool durable, struct error *err)
+int exec_store_open(struct exec_store *store, int dirfd, const char *records, const char *logs,
+		    int64_t log_bytes, bool durable, struct error *err)
 {
 	_cleanup_close_ int log_dir = -1;
 
-	*shelf = SHELF_NONE;
-	shelf->durable = durable;
-	if (open_below(dirfd, records, &shelf->dirfd, err) < 0 ||
+	*store = EXEC_STORE_NONE;
+	store->durable = durable;
+	if (open_below(dirfd, records, &store->dirfd, err) < 0 ||
 	    open_below(dirfd, logs, &log_dir, err) < 0)
 		return -1;
 	if (durable)
-		dir_sweep_temporary(shelf->dirfd);
-	return runlog_store_open(log_dir, log_bytes, &shelf->logs, err);
+		dir_sweep_temporary(store->dirfd);
+	return runlog_store_open(log_dir, log_bytes, &store->logs, err);
 }
 
-void shelf_close(struct shelf *shelf)
+void exec_store_close(struct exec_store *store)
 {
-	if (shelf->logs)
-		runlog_store_close(shelf->logs);
-	close_fdp(&shelf->dirfd);
-	*shelf = SHELF_NONE;
+	if (store->logs)
+		runlog_store_close(store->logs);
+	close_fdp(&store->dirfd);
+	*store = EXEC_STORE_NONE;
 }
 
 /*
  * One write of a few hundred bytes: a process that is killed has done it or not. The longer text
  * covers the shorter one, so that there is never a moment without a record.
  */
-static int write_plainly(struct shelf *shelf, const char *id, int flags, const char *text,
+static int write_plainly(struct exec_store *store, const char *id, int flags, const char *text,
 			 struct error *err)
 {
 	_cleanup_close_ int fd =
-		openat(shelf->dirfd, id, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+		openat(store->dirfd, id, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot write the record of exec %s", id);
 	return fd_pwrite_all(fd, text, strlen(text), 0, err);
 }
 
-int shelf_put(struct shelf *shelf, const char *id, const json_t *record, struct error *err)
+int exec_store_put(struct exec_store *store, const char *id, const json_t *record,
+		   struct error *err)
 {
 	_cleanup_free_ char *text = json_text(record);
 
-	return shelf->durable ? file_replace(shelf->dirfd, id, text, strlen(text), 0600, err)
-			      : write_plainly(shelf, id, O_CREAT | O_EXCL, text, err);
+	return store->durable ? file_replace(store->dirfd, id, text, strlen(text), 0600, err)
+			      : write_plainly(store, id, O_CREAT | O_EXCL, text, err);
 }
 
-int shelf_replace(struct shelf *shelf, const char *id, const json_t *record, struct error *err)
+int exec_store_replace(struct exec_store *store, const char *id, const json_t *record,
+		       struct error *err)
 {
 	_cleanup_free_ char *text = json_text(record);
 
-	return shelf->durable ? file_replace(shelf->dirfd, id, text, strlen(text), 0600, err)
-			      : write_plainly(shelf, id, 0, text, err);
+	return store->durable ? file_replace(store->dirfd, id, text, strlen(text), 0600, err)
+			      : write_plainly(store, id, 0, text, err);
 }
 
-int shelf_read(struct shelf *shelf, const char *id, json_t **record, struct error *err)
+int exec_store_read(struct exec_store *store, const char *id, json_t **record, struct error *err)
 {
 	_cleanup_buf_ struct buf text = { 0 };
 	_cleanup_error_ struct error why = { 0 };
@@ -78,7 +80,7 @@ int shelf_read(struct shelf *shelf, const char *id, json_t **record, struct erro
 	*record = NULL;
 	if (!id_is_valid(id))
 		return 0;
-	if (file_read(shelf->dirfd, id, &text, RECORD_BYTES, &why) < 0) {
+	if (file_read(store->dirfd, id, &text, RECORD_BYTES, &why) < 0) {
 		if (why.errnum == 0 || why.errnum == ENOENT)
 			return 0;
 		error_move(err, &why);
@@ -92,30 +94,30 @@ int shelf_read(struct shelf *shelf, const char *id, json_t **record, struct erro
 	return 0;
 }
 
-json_t *shelf_get(struct shelf *shelf, const char *id)
+json_t *exec_store_get(struct exec_store *store, const char *id)
 {
 	json_t *record;
 
-	return shelf_read(shelf, id, &record, NULL) == 0 ? record : NULL;
+	return exec_store_read(store, id, &record, NULL) == 0 ? record : NULL;
 }
 
-bool shelf_has(struct shelf *shelf, const char *id)
+bool exec_store_has(struct exec_store *store, const char *id)
 {
 	struct stat st;
 
-	return id_is_valid(id) && fstatat(shelf->dirfd, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	return id_is_valid(id) && fstatat(store->dirfd, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-int shelf_remove(struct shelf *shelf, const char *id, struct error *err)
+int exec_store_remove(struct exec_store *store, const char *id, struct error *err)
 {
-	if (runlog_remove(shelf->logs, id, err) < 0)
+	if (runlog_remove(store->logs, id, err) < 0)
 		return -1;
-	return shelf_strike(shelf, id, err);
+	return exec_store_delete(store, id, err);
 }
 
-int shelf_strike(struct shelf *shelf, const char *id, struct error *err)
+int exec_store_delete(struct exec_store *store, const char *id, struct error *err)
 {
-	if (unlinkat(shelf->dirfd, id, 0) < 0 && errno != ENOENT)
+	if (unlinkat(store->dirfd, id, 0) < 0 && errno != ENOENT)
 		return error_errno(err, errno, "cannot remove the record of exec %s", id);
 	return 0;
 }
@@ -132,11 +134,12 @@ static int by_age(const void *a, const void *b)
 	return (x->changed_ms > y->changed_ms) - (x->changed_ms < y->changed_ms);
 }
 
-int shelf_each(struct shelf *shelf, shelf_visit_fn *visit, void *arg, struct error *err)
+int exec_store_each(struct exec_store *store, exec_store_visit_fn *visit, void *arg,
+		    struct error *err)
 {
 	_cleanup_free_ struct entry *entries = NULL;
 	size_t count = 0, room = 0;
-	int fd = openat(shelf->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	int fd = openat(store->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *found;
 
@@ -149,7 +152,7 @@ int shelf_each(struct shelf *shelf, shelf_visit_fn *visit, void *arg, struct err
 		struct stat st;
 
 		if (!id_is_valid(found->d_name) ||
-		    fstatat(shelf->dirfd, found->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		    fstatat(store->dirfd, found->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (count == room) {
 			room = room ? room * 2 : 64;

@@ -16,21 +16,21 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 	pthread_condattr_t attr;
 
 	execs->drivers = options->drivers;
-	execs->executor = options->executor;
+	execs->places = options->places;
 	execs->leases = options->leases;
 	execs->clock = options->clock;
 	execs->max_running = options->max_running ? options->max_running : MAX_RUNNING;
-	execs->shelf[KEPT] = execs->shelf[RECENT] = SHELF_NONE;
+	execs->store[KEPT] = execs->store[RECENT] = EXEC_STORE_NONE;
 	execs->pad = PAD_NONE;
 	pthread_mutex_init(&execs->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&execs->ended, &attr);
 	pthread_condattr_destroy(&attr);
-	if (shelf_open(&execs->shelf[KEPT], options->dirfd, "kept", "logs", options->log_bytes,
-		       true, err) < 0 ||
-	    shelf_open(&execs->shelf[RECENT], options->dirfd, "recent", "scratch",
-		       options->log_bytes, false, err) < 0 ||
+	if (exec_store_open(&execs->store[KEPT], options->dirfd, "kept", "logs", options->log_bytes,
+			    true, err) < 0 ||
+	    exec_store_open(&execs->store[RECENT], options->dirfd, "recent", "scratch",
+			    options->log_bytes, false, err) < 0 ||
 	    pad_open(&execs->pad, options->dirfd, "begun", err) < 0) {
 		execs_free(execs);
 		return -1;
@@ -46,8 +46,8 @@ void execs_free(struct execs *execs)
 	for (size_t i = 0; i < RECENT_EXECS; i++)
 		if (execs->recent[i].brief)
 			live_exec_unref(execs->recent[i].brief);
-	shelf_close(&execs->shelf[KEPT]);
-	shelf_close(&execs->shelf[RECENT]);
+	exec_store_close(&execs->store[KEPT]);
+	exec_store_close(&execs->store[RECENT]);
 	pad_close(&execs->pad);
 	for (size_t i = 0; i < SHELVES; i++)
 		strv_free(execs->later[i]);
@@ -68,7 +68,7 @@ void execs_stop(struct execs *execs)
 {
 	int64_t deadline = clock_mono(execs->clock) + STOP_MS;
 
-	executor_detach(execs->executor);
+	places_detach(execs->places);
 	pthread_mutex_lock(&execs->lock);
 	execs->stopping = true;
 	pthread_cond_broadcast(&execs->ended);
@@ -86,12 +86,12 @@ void execs_stop(struct execs *execs)
 
 /* ---- an exec that is going ---- */
 
-struct live_exec *live_exec_new(struct execs *execs, struct shelf *shelf)
+struct live_exec *live_exec_new(struct execs *execs, struct exec_store *store)
 {
 	struct live_exec *live = xcalloc(1, sizeof(*live));
 
 	live->execs = execs;
-	live->shelf = shelf;
+	live->store = store;
 	live->slot = -1;
 	return live;
 }
@@ -139,7 +139,7 @@ int live_exec_read(struct live_exec *live, int64_t since, struct runlog_reader *
 				 live->id);
 	if (is_silent)
 		return error_set(err, ERR_NOT_FOUND, "exec %s said nothing", live->id);
-	return runlog_reader_open(live->shelf->logs, live->id, since, reader, err);
+	return runlog_reader_open(live->store->logs, live->id, since, reader, err);
 }
 
 bool live_exec_dies_when_left(const struct live_exec *live)
@@ -215,7 +215,7 @@ static void finish(struct live_exec *live, struct exec_outcome *outcome)
 	_cleanup_error_ struct error err = { 0 };
 
 	outcome->output_bytes = runlog_end(live->log);
-	if (live->shelf->durable) {
+	if (live->store->durable) {
 		settle_log(live);
 		record_ended(live, outcome);
 	}
@@ -223,11 +223,11 @@ static void finish(struct live_exec *live, struct exec_outcome *outcome)
 	live->outcome = *outcome;
 	pthread_mutex_unlock(&execs->lock);
 	runlog_close(live->log);
-	if (!live->shelf->durable) {
+	if (!live->store->durable) {
 		record_ended(live, outcome);
 		remember_recent(execs, live->id, clock_now(execs->clock), outcome->output_bytes);
 	}
-	if (executor_forget(execs->executor, live->place_id, live->generation, live->id, &err) < 0)
+	if (places_forget(execs->places, live->place_id, live->generation, live->id, &err) < 0)
 		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
 			  err.message);
 }
@@ -286,7 +286,7 @@ static int write_down(struct live_exec *live, struct error *err)
 	if (live->on_record)
 		return 0;
 	record = running_record(live);
-	if (shelf_put(live->shelf, live->id, record, err) < 0)
+	if (exec_store_put(live->store, live->id, record, err) < 0)
 		return -1;
 	live->on_record = true;
 	clear_slot(live);
@@ -317,7 +317,7 @@ static void give_up(struct live_exec *live)
 {
 	struct exec_result result;
 
-	executor_cancel(live->execs->executor, live->id, EXEC_CANCELLED, true);
+	places_cancel(live->execs->places, live->id, EXEC_CANCELLED, true);
 	exec_wait(live->exec, &result, NULL);
 }
 
@@ -337,16 +337,16 @@ static void strike_out(struct live_exec *live)
 	_cleanup_error_ struct error err = { 0 };
 
 	clear_slot(live);
-	if (live->on_record && shelf_strike(live->shelf, live->id, &err) < 0)
+	if (live->on_record && exec_store_delete(live->store, live->id, &err) < 0)
 		log_warn("%s", err.message);
 	/* Not before: a successor that finds the record has to find the exit too. */
-	if (executor_forget(live->execs->executor, live->place_id, live->generation, live->id,
-			    &err) < 0)
+	if (places_forget(live->execs->places, live->place_id, live->generation, live->id, &err) <
+	    0)
 		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
 			  err.message);
 }
 
-/* 1: it is over, and what is left to do of it is live_exec_go_on's. */
+/* 1: it is over, and what is left to do of it is live_exec_detach's. */
 static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_ms,
 			struct error *err)
 {
@@ -361,7 +361,7 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 		return r;
 
 	/* Its record is to be struck out, which nobody has to wait for. */
-	live->held_up = live->on_record || live->slot >= 0;
+	live->start_deferred = live->on_record || live->slot >= 0;
 
 	int64_t bytes = runlog_end(live->log);
 
@@ -381,8 +381,8 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 static int open_log(struct live_exec *live, bool kept, struct error *err)
 {
 	if (kept)
-		return runlog_open_later(live->shelf->logs, live->id, &live->log, err);
-	return runlog_open_new(live->shelf->logs, live->id, &live->log, err);
+		return runlog_open_later(live->store->logs, live->id, &live->log, err);
+	return runlog_open_new(live->store->logs, live->id, &live->log, err);
 }
 
 /* What is done while a command starts, and then its record. */
@@ -443,7 +443,7 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 		give_up(live);
 		return -1;
 	}
-	live->held_up = true;
+	live->start_deferred = true;
 	return 0;
 }
 
@@ -453,23 +453,23 @@ static void forget(struct live_exec *live)
 		runlog_close(live->log);
 	if (!live->left_behind) {
 		clear_slot(live);
-		shelf_remove(live->shelf, live->id, NULL);
+		exec_store_remove(live->store, live->id, NULL);
 	}
 	live_exec_leave(live);
 }
 
-bool live_exec_is_held_up(const struct live_exec *live)
+bool live_exec_is_deferred(const struct live_exec *live)
 {
-	return live->held_up;
+	return live->start_deferred;
 }
 
-int live_exec_go_on(struct live_exec *live, struct error *err)
+int live_exec_detach(struct live_exec *live, struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
 
-	if (!live->held_up)
+	if (!live->start_deferred)
 		return 0;
-	live->held_up = false;
+	live->start_deferred = false;
 	if (!live->log) {
 		strike_out(live);
 		return 0;
@@ -487,7 +487,7 @@ int live_exec_go_on(struct live_exec *live, struct error *err)
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **out,
 		struct error *err)
 {
-	struct live_exec *live = live_exec_new(execs, &execs->shelf[order->kept ? KEPT : RECENT]);
+	struct live_exec *live = live_exec_new(execs, &execs->store[order->kept ? KEPT : RECENT]);
 
 	describe_order(live, order);
 	if (live_exec_enlist(live, err) < 0) {

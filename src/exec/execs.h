@@ -21,7 +21,7 @@ struct live_exec;
 
 struct execs_options {
 	const struct drivers *drivers;
-	struct executor *executor;
+	struct places *places;
 	struct leases *leases; /* to open places with that a start could not open; NULL: none */
 	struct clock *clock;
 	int dirfd;          /* <data>/execs; duplicated */
@@ -46,7 +46,7 @@ bool execs_know(struct execs *execs, const char *id);
 json_t *execs_of_lease(struct execs *execs, const char *lease_id);
 /* Every now and then: tries once more what execs_recover could not begin with. */
 void execs_recover_rest(struct execs *execs);
-/* Lets go of what is going (executor_detach) and waits until nobody here has to do with it. */
+/* Lets go of what is going (places_detach) and waits until nobody here has to do with it. */
 void execs_stop(struct execs *execs);
 void execs_free(struct execs *execs); /* after execs_stop */
 size_t execs_active(struct execs *execs);
@@ -75,7 +75,7 @@ struct exec_order {
 	bool unannounced;
 	/*
 	 * With that: a command that has talked and goes on is given back at once, so that its first
-	 * words need not wait. Its record is written; live_exec_go_on is due, and soon: until then
+	 * words need not wait. Its record is written; live_exec_detach is due, and soon: until then
 	 * nobody takes what it says.
 	 */
 	bool first_words;
@@ -87,8 +87,8 @@ int execs_start(struct execs *execs, const struct exec_order *order, struct live
  * What its answer did not wait for: that somebody takes what else it says, or when it has ended
  * that its record goes. Nothing to do for one that needs no such call. -1: the command was ended.
  */
-int live_exec_go_on(struct live_exec *live, struct error *err);
-bool live_exec_is_held_up(const struct live_exec *live);           /* that call is due */
+int live_exec_detach(struct live_exec *live, struct error *err);
+bool live_exec_is_deferred(const struct live_exec *live);          /* that call is due */
 struct live_exec *execs_find(struct execs *execs, const char *id); /* new reference or NULL */
 void live_exec_unref(struct live_exec *live);
 /* As execs_read. */
@@ -115,12 +115,13 @@ int execs_read(struct execs *execs, const char *id, int64_t since, struct runlog
  * Who sits at an exec's terminal. Somebody who wants it alone replaces all others: each finds
  * `replaced` set when its wake_fd becomes readable. Any exec id, also that of a run.
  */
-struct exec_seat {
-	struct exec_seat *next;
+struct terminal_holder {
+	struct terminal_holder *next;
 	char id[ID_SIZE];
 	int wake_fd;   /* latch of the caller's */
-	bool replaced; /* read it through exec_seat_is_replaced */
+	bool replaced; /* read it through terminal_holder_is_replaced */
 };
-void execs_sit(struct execs *execs, struct exec_seat *seat, bool alone);
-bool exec_seat_is_replaced(struct execs *execs, const struct exec_seat *seat);
-size_t execs_rise(struct execs *execs, struct exec_seat *seat); /* how many still sit there */
+void terminal_attach(struct execs *execs, struct terminal_holder *seat, bool alone);
+bool terminal_holder_is_replaced(struct execs *execs, const struct terminal_holder *seat);
+size_t terminal_detach(struct execs *execs,
+		       struct terminal_holder *seat); /* how many still sit there */

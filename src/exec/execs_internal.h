@@ -15,14 +15,14 @@ enum { KEPT, RECENT, SHELVES };
 struct recent {
 	char id[ID_SIZE];
 	int64_t ended_ms, bytes;
-	struct live_exec *brief; /* a reference; NULL: its record is on the shelf */
+	struct live_exec *brief; /* a reference; NULL: its record is on the store */
 };
 
 struct execs {
 	const struct drivers *drivers;
-	struct executor *executor;
+	struct places *places;
 	struct clock *clock;
-	struct shelf shelf[SHELVES];
+	struct exec_store store[SHELVES];
 	struct pad pad; /* of those that may be brief */
 	size_t max_running;
 	struct leases *leases; /* NULL: whoever recovers has opened every place */
@@ -35,7 +35,7 @@ struct execs {
 	struct live_exec *list; /* those whose command has not ended */
 	size_t running;
 	bool stopping;
-	struct exec_seat *seats;
+	struct terminal_holder *seats;
 	struct recent recent[RECENT_EXECS]; /* a ring, oldest at first_recent */
 	size_t first_recent, recent_count;
 	int64_t recent_bytes;
@@ -45,13 +45,13 @@ struct live_exec {
 	struct execs *execs;
 	struct live_exec *next;
 	char id[ID_SIZE];
-	struct shelf *shelf;
+	struct exec_store *store;
 	bool kill_when_left;
-	bool adopting;    /* its command was started by an earlier server */
-	bool left_behind; /* its command goes on without this server */
-	bool on_record;   /* the shelf has it */
-	int slot;         /* of the pad, which has it until then; -1: none */
-	bool held_up;     /* live_exec_go_on is due; of whoever started it */
+	bool adopting;       /* its command was started by an earlier server */
+	bool left_behind;    /* its command goes on without this server */
+	bool on_record;      /* the store has it */
+	int slot;            /* of the pad, which has it until then; -1: none */
+	bool start_deferred; /* live_exec_detach is due; of whoever started it */
 	char lease_id[ID_SIZE], place_id[ID_SIZE];
 	int64_t generation, created_ms;
 	json_t *command; /* for people */
@@ -69,7 +69,7 @@ struct live_exec {
 };
 
 /* execs.c: one on its way; live_exec_free for what was never enlisted. */
-struct live_exec *live_exec_new(struct execs *execs, struct shelf *shelf);
+struct live_exec *live_exec_new(struct execs *execs, struct exec_store *store);
 void live_exec_free(struct live_exec *live);
 int live_exec_enlist(struct live_exec *live, struct error *err);
 /* Off the list, and the last that its thread has to do with any of this. */
@@ -89,5 +89,5 @@ json_t *running_record(const struct live_exec *live);
 void record_ended(struct live_exec *live, const struct exec_outcome *outcome);
 /* One more that has ended; older ones are forgotten for it. */
 void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes);
-/* The same of one that has no record on the shelf. */
+/* The same of one that has no record on the store. */
 void remember_brief(struct live_exec *live, int64_t bytes);

@@ -2,10 +2,10 @@
 #include "base/fd.h"
 #include "base/text.h"
 
-void execs_sit(struct execs *execs, struct exec_seat *seat, bool alone)
+void terminal_attach(struct execs *execs, struct terminal_holder *seat, bool alone)
 {
 	pthread_mutex_lock(&execs->lock);
-	for (struct exec_seat *s = execs->seats; alone && s; s = s->next) {
+	for (struct terminal_holder *s = execs->seats; alone && s; s = s->next) {
 		if (!streq(s->id, seat->id))
 			continue;
 		s->replaced = true;
@@ -16,7 +16,7 @@ void execs_sit(struct execs *execs, struct exec_seat *seat, bool alone)
 	pthread_mutex_unlock(&execs->lock);
 }
 
-bool exec_seat_is_replaced(struct execs *execs, const struct exec_seat *seat)
+bool terminal_holder_is_replaced(struct execs *execs, const struct terminal_holder *seat)
 {
 	pthread_mutex_lock(&execs->lock);
 	bool replaced = seat->replaced;
@@ -24,16 +24,16 @@ bool exec_seat_is_replaced(struct execs *execs, const struct exec_seat *seat)
 	return replaced;
 }
 
-size_t execs_rise(struct execs *execs, struct exec_seat *seat)
+size_t terminal_detach(struct execs *execs, struct terminal_holder *seat)
 {
-	struct exec_seat **p = &execs->seats;
+	struct terminal_holder **p = &execs->seats;
 	size_t left = 0;
 
 	pthread_mutex_lock(&execs->lock);
 	while (*p != seat)
 		p = &(*p)->next;
 	*p = seat->next;
-	for (const struct exec_seat *s = execs->seats; s; s = s->next)
+	for (const struct terminal_holder *s = execs->seats; s; s = s->next)
 		left += streq(s->id, seat->id);
 	pthread_mutex_unlock(&execs->lock);
 	return left;

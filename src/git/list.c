@@ -365,7 +365,7 @@ static bool is_hex(const char *text, size_t len)
 	return strspn(text, "0123456789abcdef") >= len;
 }
 
-static bool is_loose(const struct listing *l, const char *name)
+static bool is_unfenced(const struct listing *l, const char *name)
 {
 	size_t len = l->sha256 ? 62 : 38;
 
@@ -396,7 +396,7 @@ static int take_objects(struct listing *l, size_t dir, const char *sub, bool pac
 		if (packs && str_ends(*n, ".promisor"))
 			return error_set(err, ERR_UNPROCESSABLE,
 					 "%s is of a partial clone: stage a full clone", path);
-		if (!(packs ? is_pack(*n) : is_loose(l, *n)) ||
+		if (!(packs ? is_pack(*n) : is_unfenced(l, *n)) ||
 		    fstatat(fd, *n, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
 			continue;
 		if (out->count == out->cap) {

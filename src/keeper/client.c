@@ -142,7 +142,7 @@ void client_place_gone(struct place *place)
 	client_flush(c);
 }
 
-void client_tell(struct waiter *waiter, bool done, const char *why)
+void client_answer(struct waiter *waiter, bool done, const char *why)
 {
 	struct client *c = waiter->client;
 

@@ -252,7 +252,7 @@ static pid_t clone_relay(int cgroup_fd)
 	return cgroup_fd >= 0 ? (pid_t)syscall(SYS_clone3, &args, sizeof(args)) : fork();
 }
 
-bool place_hear(struct place *place)
+bool place_await(struct place *place)
 {
 	for (;;) {
 		char rest[64];
@@ -302,7 +302,7 @@ static void relay_ready(struct watch *watch, uint32_t events)
 	struct place *place = container_of(watch, struct place, ready);
 
 	(void)events;
-	if (!place_hear(place)) {
+	if (!place_await(place)) {
 		/* Of one in the pool that is all there is to hear until it is taken. */
 		if (place->pooled && !place->warm &&
 		    memchr(place->report, '\n', place->report_len) && note_walls(place)) {

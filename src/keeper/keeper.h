@@ -274,7 +274,7 @@ int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct
 		  int *handed, struct place **out, enum wire_error_code *code, struct error *err);
 bool place_id_is_valid(const char *id);
 /* What the first process of a sandbox says, until the socket closes. True: it has. */
-bool place_hear(struct place *place);
+bool place_await(struct place *place);
 
 /* teardown.c */
 struct place *place_find(struct keeper *keeper, const char *id);
@@ -305,7 +305,7 @@ int client_listen(struct keeper *keeper, struct error *err);
 void client_place_ready(struct place *place);
 void client_place_failed(struct place *place, enum wire_error_code code, const char *why);
 void client_place_gone(struct place *place);
-void client_tell(struct waiter *waiter, bool done, const char *why);
+void client_answer(struct waiter *waiter, bool done, const char *why);
 void client_close_all(struct keeper *keeper);
 /* Looks whether nothing is left to do and starts or stops the idle clock. */
 void keeper_check_idle(struct keeper *keeper);

@@ -125,7 +125,7 @@ int store_remove(struct store *store, struct client *client, uint32_t stream)
 	for (const struct place *p = keeper->places; p; p = p->next)
 		if (p->store && strcmp(p->store, store->name) == 0)
 			return -1;
-	client_tell(&store->remove_waiter, false, "asked again");
+	client_answer(&store->remove_waiter, false, "asked again");
 	store->remove_waiter = (struct waiter){ client, stream };
 	if (store->remover)
 		return 0;
@@ -138,7 +138,7 @@ int store_remove(struct store *store, struct client *client, uint32_t stream)
 		_exit(dir_remove_tree(dir, path, NULL) < 0);
 	}
 	if (pid < 0)
-		client_tell(&store->remove_waiter, false, "no process could be started");
+		client_answer(&store->remove_waiter, false, "no process could be started");
 	else
 		store->remover = pid;
 	return 0;
@@ -164,10 +164,10 @@ bool store_reaped(struct keeper *keeper, pid_t pid, int status)
 			continue;
 		s->remover = 0;
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-			client_tell(&s->remove_waiter, true, NULL);
+			client_answer(&s->remove_waiter, true, NULL);
 			store_free(s);
 		} else {
-			client_tell(&s->remove_waiter, false, "its files could not be removed");
+			client_answer(&s->remove_waiter, false, "its files could not be removed");
 		}
 		return true;
 	}

@@ -389,7 +389,7 @@ void place_died(struct place *place, const char *why)
 
 		/* Its death may be known before its last words. */
 		if (place->ready_fd >= 0)
-			place_hear(place);
+			place_await(place);
 		sandbox_report_read(place->report, &said, &unsuited);
 		client_place_failed(place, unsuited ? WERR_UNSUPPORTED : WERR_START,
 				    said ? said : place->ended);

@@ -1,6 +1,6 @@
 /*
  * Acquiring a lease: two transactions around one call to the driver. The second is durable; the
- * first is as durable as what the driver makes (DB_WHILE_UP where that dies with the machine).
+ * first is as durable as what the driver makes (DB_NO_FSYNC where that dies with the machine).
  *
  *   turn ──> lease.intend ──> driver acquire ──> lease.grant ──> first command, if there is one
  *    ^          │   └──> driver resume ──┘  │

@@ -194,8 +194,8 @@ static int audit_kernel(struct auditing *a, struct error *err)
 
 	if (ids_read(a->leases->db, &AUDIT_IN_USE, &held, err, B_TEXT(a->leases->node.id)) < 0)
 		return -1;
-	found = executor_audit(a->leases->drivers->host->executor, (const char *const *)held,
-			       strv_len(held), err);
+	found = places_audit(a->leases->drivers->host->places, (const char *const *)held,
+			     strv_len(held), err);
 	if (!found)
 		return -1;
 	json_array_extend(a->list, found);

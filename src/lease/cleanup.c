@@ -30,8 +30,8 @@ int place_finish(struct leases *leases, const struct place *place, const char *a
 
 	/* A retained place stays as the failed run left it, and open for commands that look. */
 	if (!destroys && status == LEASE_RETAINED &&
-	    executor_end_execs(leases->drivers->host->executor, place->id, EXEC_LEASE_LOST,
-			       STOP_WAIT_MS, NULL) == 0)
+	    places_end_execs(leases->drivers->host->places, place->id, EXEC_LEASE_LOST,
+			     STOP_WAIT_MS, NULL) == 0)
 		return 0;
 	if (driver_stop(leases->drivers, place, STOP_WAIT_MS, err) < 0)
 		return error_wrap(err, "ending the processes");
@@ -72,7 +72,7 @@ static bool may_be_used_still(struct leases *leases, const struct place *place)
 {
 	return place->fencing == FENCING_SERVER &&
 	       (!streq(place->node_id, leases->node.id) ||
-		executor_place_is_loose(leases->drivers->host->executor, place->id));
+		places_is_unfenced(leases->drivers->host->places, place->id));
 }
 
 int place_finished_tx(struct tx *tx, struct leases *leases, struct place *place,

@@ -215,8 +215,8 @@ static const char *announced_ref(const struct acquisition *a)
 
 static void stop_place(struct acquisition *a, const char *place_id)
 {
-	executor_stop_place(a->leases->drivers->host->executor, place_id, EXEC_LEASE_LOST,
-			    STOP_WAIT_MS, NULL);
+	places_stop(a->leases->drivers->host->places, place_id, EXEC_LEASE_LOST, STOP_WAIT_MS,
+		    NULL);
 }
 
 /* As it will be for execs, before there is a row of it. */

@@ -251,7 +251,7 @@ int intend(struct acquisition *a, struct error *err)
 	a->now = clock_now(a->leases->clock);
 	/* Of what dies with the machine nothing is left that would have to have a name after that.
 	 */
-	return DB_WRITE_AS(a->leases->db, a->fleeting ? DB_WHILE_UP : DB_DURABLE, "lease.intend",
+	return DB_WRITE_AS(a->leases->db, a->fleeting ? DB_NO_FSYNC : DB_DURABLE, "lease.intend",
 			   intend_tx, a, err);
 }
 

@@ -118,14 +118,14 @@ static int set_paused_tx(struct tx *tx, void *arg, struct error *err)
 
 static int begin_pause(struct pausing *p, const struct place *place, struct error *err)
 {
-	struct executor *executor = p->leases->drivers->host->executor;
+	struct places *places = p->leases->drivers->host->places;
 	struct db *db = p->leases->db;
 
-	if (executor_check_pause(executor, place->id, place->generation, err) < 0)
+	if (places_check_pause(places, place->id, place->generation, err) < 0)
 		return -1;
 	p->to = PAUSE_BEGUN;
 	if (DB_WRITE(db, "lease.pausing", set_paused_tx, p, err) < 0 ||
-	    executor_pause_place(executor, place->id, place->generation, true, err) < 0)
+	    places_pause(places, place->id, place->generation, true, err) < 0)
 		return -1;
 	p->to = PAUSE_DONE;
 	p->action = "environment.lease_paused";
@@ -134,9 +134,9 @@ static int begin_pause(struct pausing *p, const struct place *place, struct erro
 
 static int end_pause(struct pausing *p, const struct place *place, struct error *err)
 {
-	struct executor *executor = p->leases->drivers->host->executor;
+	struct places *places = p->leases->drivers->host->places;
 
-	if (executor_pause_place(executor, place->id, place->generation, false, err) < 0)
+	if (places_pause(places, place->id, place->generation, false, err) < 0)
 		return -1;
 	p->to = PAUSE_NONE;
 	p->action = "environment.lease_resumed";

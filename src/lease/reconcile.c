@@ -192,8 +192,8 @@ int place_lose(struct leases *leases, const char *place_id, int64_t generation, 
 		return 0;
 	log_warn("place %s is lost: %s", place_id, reason);
 	capacity_changed(leases, NULL);
-	return executor_stop_place(leases->drivers->host->executor, place_id, EXEC_LEASE_LOST,
-				   STOP_WAIT_MS, err);
+	return places_stop(leases->drivers->host->places, place_id, EXEC_LEASE_LOST, STOP_WAIT_MS,
+			   err);
 }
 
 static int find_lost(struct leases *leases, struct inventories *inventories,

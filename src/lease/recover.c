@@ -48,8 +48,8 @@ static void reap_relays(struct leases *leases)
 		log_warn("places in use could not be read: %s", err.message);
 		return;
 	}
-	ended = executor_reap(leases->drivers->host->executor, (const char *const *)held,
-			      strv_len(held), &err);
+	ended = places_reap(leases->drivers->host->places, (const char *const *)held,
+			    strv_len(held), &err);
 	if (ended < 0)
 		log_warn("relays that nobody holds could not be ended yet: %s", err.message);
 	else if (ended > 0)
@@ -140,8 +140,7 @@ int lease_open_again(struct leases *leases, const char *id, struct lease *lease,
 	if (open_place(leases, place, err) < 0)
 		return -1;
 	if (lease->pause != PAUSE_NONE)
-		executor_expect_pause(leases->drivers->host->executor, place->id,
-				      place->generation);
+		places_expect_pause(leases->drivers->host->places, place->id, place->generation);
 	return 0;
 }
 
@@ -166,7 +165,7 @@ int open_closed_places(struct leases *leases, struct error *err)
 static int pause_again(struct leases *leases, const struct place *place, struct error *err)
 {
 	(void)err;
-	executor_expect_pause(leases->drivers->host->executor, place->id, place->generation);
+	places_expect_pause(leases->drivers->host->places, place->id, place->generation);
 	return 0;
 }
 

@@ -280,7 +280,7 @@ static int end_holding(struct ending *e, struct error *err)
 	e->now = clock_now(e->leases->clock);
 	flight_begin(e->leases, &flight, e->lease_id);
 	/* It is durable with lease.released, or after a machine went down nobody was told of it. */
-	r = DB_WRITE_AS(e->leases->db, DB_WHILE_UP, "lease.releasing", begin_tx, e, err);
+	r = DB_WRITE_AS(e->leases->db, DB_NO_FSYNC, "lease.releasing", begin_tx, e, err);
 	if (r == 0 && e->ended && !e->foreign)
 		finish(e);
 	flight_end(e->leases, &flight);

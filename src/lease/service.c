@@ -2,7 +2,7 @@
  * The service and its sweep thread.
  *
  * Locks: `lock` is the only one of this room and a leaf: it is held for list operations only, never
- * across a call to a driver, the database, the executor or a callback, and no other lock is taken
+ * across a call to a driver, the database, an open place or a callback, and no other lock is taken
  * under it. One sweep runs at a time by the flag `sweeping`, not by a lock, because sweeps block.
  */
 #include "lease/lease_internal.h"

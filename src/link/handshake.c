@@ -18,7 +18,7 @@ static void conn_let_go(struct conn *conn)
 	conn_close(conn);
 }
 
-void greeting_clear(struct greeting *g)
+void handshake_clear(struct handshake *g)
 {
 	buf_free(&g->early);
 }
@@ -40,8 +40,8 @@ static int check_listener(int fd, bool of_sandbox, pid_t *pid, struct error *err
 	return 0;
 }
 
-int greet_connect(int dirfd, const char *path, bool of_sandbox, int *out, pid_t *pid,
-		  struct error *err)
+int handshake_connect(int dirfd, const char *path, bool of_sandbox, int *out, pid_t *pid,
+		      struct error *err)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -91,7 +91,7 @@ static int say(struct conn *conn, int64_t deadline, struct error *err)
 }
 
 /* The next frame; an ERROR is taken as the refusal it is. */
-static int hear(struct conn *conn, int64_t deadline, struct greeting *g, struct frame *frame,
+static int hear(struct conn *conn, int64_t deadline, struct handshake *g, struct frame *frame,
 		struct error *err)
 {
 	_cleanup_wire_message_ struct wire_message m = { 0 };
@@ -113,7 +113,7 @@ static int hear(struct conn *conn, int64_t deadline, struct greeting *g, struct 
 	return wire_error_take(&m.error, err);
 }
 
-static int hear_message(struct conn *conn, int64_t deadline, struct greeting *g,
+static int hear_message(struct conn *conn, int64_t deadline, struct handshake *g,
 			enum wire_type wanted, struct wire_message *m, struct error *err)
 {
 	struct frame frame;
@@ -126,21 +126,21 @@ static int hear_message(struct conn *conn, int64_t deadline, struct greeting *g,
 	return wire_decode(&frame, m, err);
 }
 
-static void keep_early(struct conn *conn, struct greeting *g)
+static void keep_early(struct conn *conn, struct handshake *g)
 {
 	if (conn->in.len > conn->in_pos)
 		buf_append(&g->early, conn->in.data + conn->in_pos, conn->in.len - conn->in_pos);
 }
 
-int greet_relay(int fd, const char *place_id, const uint8_t key[HELLO_KEY_SIZE], uint64_t epoch,
-		int64_t deadline, struct greeting *g, struct error *err)
+int handshake_relay(int fd, const char *place_id, const uint8_t key[HELLO_KEY_SIZE], uint64_t epoch,
+		    int64_t deadline, struct handshake *g, struct error *err)
 {
 	_cleanup_(conn_let_go) struct conn conn;
 	_cleanup_wire_message_ struct wire_message m = { 0 };
 	struct frame challenge;
 	struct hello hello;
 
-	*g = (struct greeting){ 0 };
+	*g = (struct handshake){ 0 };
 	conn_init(&conn, fd, WIRE_HELLO_PAYLOAD);
 	if (hello_offer(&hello, place_id, epoch, 0, &conn.out, err) < 0 ||
 	    say(&conn, deadline, err) < 0 || hear(&conn, deadline, g, &challenge, err) < 0)
@@ -157,7 +157,7 @@ int greet_relay(int fd, const char *place_id, const uint8_t key[HELLO_KEY_SIZE],
 	return 0;
 }
 
-int greet_keeper(int fd, int64_t deadline, struct greeting *g, struct error *err)
+int handshake_keeper(int fd, int64_t deadline, struct handshake *g, struct error *err)
 {
 	_cleanup_(conn_let_go) struct conn conn;
 	_cleanup_wire_message_ struct wire_message m = { 0 };
@@ -166,7 +166,7 @@ int greet_keeper(int fd, int64_t deadline, struct greeting *g, struct error *err
 		.min_version = WIRE_MIN_VERSION,
 	};
 
-	*g = (struct greeting){ 0 };
+	*g = (struct handshake){ 0 };
 	conn_init(&conn, fd, WIRE_HELLO_PAYLOAD);
 	if (wire_encode(&conn.out, 0, WIRE_KEEPER_HELLO, &hello, err) < 0 ||
 	    say(&conn, deadline, err) < 0 ||

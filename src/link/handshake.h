@@ -13,10 +13,10 @@
  * checks that its listener is ours. errnum ENOENT or ECONNREFUSED: nobody listens. ERR_FORBIDDEN:
  * somebody else does.
  */
-int greet_connect(int dirfd, const char *path, bool of_sandbox, int *fd, pid_t *pid,
-		  struct error *err);
+int handshake_connect(int dirfd, const char *path, bool of_sandbox, int *fd, pid_t *pid,
+		      struct error *err);
 
-struct greeting {
+struct handshake {
 	enum wire_error_code refusal; /* why the other side refused, or WERR_NONE */
 	uint32_t version;
 	uint64_t features;
@@ -26,11 +26,11 @@ struct greeting {
 	char program_version[65]; /* keeper */
 	struct buf early;         /* bytes that came behind the greeting */
 };
-void greeting_clear(struct greeting *g);
-#define _cleanup_greeting_ _cleanup_(greeting_clear)
+void handshake_clear(struct handshake *g);
+#define _cleanup_handshake_ _cleanup_(handshake_clear)
 
 /* ERR_UNAUTHENTICATED: it does not hold the key, or says that we do not. */
-int greet_relay(int fd, const char *place_id, const uint8_t key[HELLO_KEY_SIZE], uint64_t epoch,
-		int64_t deadline, struct greeting *out, struct error *err);
+int handshake_relay(int fd, const char *place_id, const uint8_t key[HELLO_KEY_SIZE], uint64_t epoch,
+		    int64_t deadline, struct handshake *out, struct error *err);
 /* ERR_PROTOCOL: no common version. */
-int greet_keeper(int fd, int64_t deadline, struct greeting *out, struct error *err);
+int handshake_keeper(int fd, int64_t deadline, struct handshake *out, struct error *err);

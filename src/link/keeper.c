@@ -195,13 +195,13 @@ static int start_locked(struct keeper *k, struct error *err)
 
 static int connect_locked(struct keeper *k, int64_t deadline, struct error *err)
 {
-	_cleanup_greeting_ struct greeting g = { 0 };
+	_cleanup_handshake_ struct handshake g = { 0 };
 	_cleanup_close_ int fd = -1;
 	struct link_options options = { .name = "keeper", .ping_ms = WIRE_PING_MS };
 
-	if (greet_connect(k->dirfd, KEEPER_SOCKET_NAME, false, &fd, &k->pid, err) < 0)
+	if (handshake_connect(k->dirfd, KEEPER_SOCKET_NAME, false, &fd, &k->pid, err) < 0)
 		return -1;
-	if (greet_keeper(fd, MIN_OF(deadline, boottime_ms() + WIRE_HELLO_MS), &g, err) < 0)
+	if (handshake_keeper(fd, MIN_OF(deadline, boottime_ms() + WIRE_HELLO_MS), &g, err) < 0)
 		return error_wrap(err, "greeting the keeper");
 	k->version = g.version;
 	options.features = g.features;
@@ -385,7 +385,7 @@ int keeper_make_ask(struct keeper *k, const struct wire_place_make *make, int ha
 	rc = SAY_GUARDED("keeper.make", ask_for_place(link, make, handed, out, err), err);
 	if (rc < 0 && *out) {
 		/* Who takes it back must find it: it is there, or will never be. */
-		stream_hear((*out)->stream, WIRE_PLACE_STATE, NULL, NULL, deadline, NULL);
+		stream_await((*out)->stream, WIRE_PLACE_STATE, NULL, NULL, deadline, NULL);
 		keeper_making_free(steal(*out));
 		return -1;
 	}
@@ -400,12 +400,12 @@ static int make_again(struct keeper *k, const struct wire_place_make *make, int6
 	return ask(k, WIRE_PLACE_MAKE, make, WIRE_PLACE_STATE, take_place, out, deadline, err);
 }
 
-int keeper_make_hear(struct keeper *k, struct keeper_making *making,
-		     const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
-		     struct error *err)
+int keeper_make_await(struct keeper *k, struct keeper_making *making,
+		      const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
+		      struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
-	int rc = stream_hear(making->stream, WIRE_PLACE_STATE, take_place, out, deadline, &why);
+	int rc = stream_await(making->stream, WIRE_PLACE_STATE, take_place, out, deadline, &why);
 	bool died = !link_is_up(making->link);
 	bool bounded = keeper_can(making->link, WIRE_KEEPER_BOUNDS);
 
@@ -436,7 +436,7 @@ int keeper_make(struct keeper *k, const struct wire_place_make *make, int64_t de
 	while (rc > 0 && ++attempts < KEEPER_ATTEMPTS);
 	if (rc != 0)
 		return error_wrap(err, "making the place's relay");
-	return keeper_make_hear(k, making, make, deadline, out, err);
+	return keeper_make_await(k, making, make, deadline, out, err);
 }
 
 /* With no keeper and nothing on disk there is nothing to ask about. */

@@ -52,9 +52,9 @@ int keeper_make_ask(struct keeper *keeper, const struct wire_place_make *make, i
  * Takes `making`. A keeper that died meanwhile is replaced and asked again, unless `make` is NULL:
  * what was said on the connection may have been heard by a relay that died with it.
  */
-int keeper_make_hear(struct keeper *keeper, struct keeper_making *making,
-		     const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
-		     struct error *err);
+int keeper_make_await(struct keeper *keeper, struct keeper_making *making,
+		      const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
+		      struct error *err);
 void keeper_making_free(struct keeper_making *making); /* NULL is fine */
 /* A place that does not exist is success. */
 int keeper_destroy(struct keeper *keeper, const char *place_id, int64_t deadline,

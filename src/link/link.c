@@ -360,7 +360,7 @@ int link_request_locked(struct link *l, enum wire_type type, const void *msg, ui
 	return 0;
 }
 
-int link_tell(struct link *l, enum wire_type type, const void *msg, struct error *err)
+int link_send(struct link *l, enum wire_type type, const void *msg, struct error *err)
 {
 	uint32_t stream;
 
@@ -372,7 +372,7 @@ int link_tell(struct link *l, enum wire_type type, const void *msg, struct error
 	return rc;
 }
 
-int link_tell_later(struct link *l, enum wire_type type, const void *msg, struct error *err)
+int link_send_later(struct link *l, enum wire_type type, const void *msg, struct error *err)
 {
 	int rc = -1;
 
@@ -434,8 +434,8 @@ static int answer_take(struct link *l, const struct item *item, enum wire_type l
 	return 0;
 }
 
-int stream_hear(struct stream *s, enum wire_type last, link_answer_fn *each, void *arg,
-		int64_t deadline, struct error *err)
+int stream_await(struct stream *s, enum wire_type last, link_answer_fn *each, void *arg,
+		 int64_t deadline, struct error *err)
 {
 	struct link *l = stream_link(s);
 	int rc = 0;
@@ -459,7 +459,7 @@ int link_call(struct link *l, enum wire_type type, const void *msg, enum wire_ty
 	      link_answer_fn *each, void *arg, int64_t deadline, struct error *err)
 {
 	struct stream *s = link_open(l, type, msg, 0, err);
-	int rc = s ? stream_hear(s, last, each, arg, deadline, err) : -1;
+	int rc = s ? stream_await(s, last, each, arg, deadline, err) : -1;
 
 	stream_close(s);
 	return rc;

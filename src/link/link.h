@@ -86,17 +86,17 @@ struct stream *link_open(struct link *link, enum wire_type type, const void *msg
 struct stream *link_open_handing(struct link *link, enum wire_type type, const void *msg, int fd,
 				 const void *plainly, struct error *err);
 /* A request whose answer interests nobody. */
-int link_tell(struct link *link, enum wire_type type, const void *msg, struct error *err);
+int link_send(struct link *link, enum wire_type type, const void *msg, struct error *err);
 /* One that may wait until something else is said, at the latest the next ping. */
-int link_tell_later(struct link *link, enum wire_type type, const void *msg, struct error *err);
+int link_send_later(struct link *link, enum wire_type type, const void *msg, struct error *err);
 /*
  * A request and its answer: every message before the last one, and the last one unless it is
  * ERROR, goes to `each` (may be NULL); -1 from it ends the call. Deadline: boottime_ms.
  */
 typedef int link_answer_fn(void *arg, const struct wire_message *m, struct error *err);
 /* The second half of it. */
-int stream_hear(struct stream *stream, enum wire_type last, link_answer_fn *each, void *arg,
-		int64_t deadline, struct error *err);
+int stream_await(struct stream *stream, enum wire_type last, link_answer_fn *each, void *arg,
+		 int64_t deadline, struct error *err);
 int link_call(struct link *link, enum wire_type type, const void *msg, enum wire_type last,
 	      link_answer_fn *each, void *arg, int64_t deadline, struct error *err);
 
@@ -105,7 +105,7 @@ void stream_unref(struct stream *stream);
 /* No more frames are wanted; gives back the caller's reference. NULL is nothing. */
 void stream_close(struct stream *stream);
 /* A message without an answer on the stream. -1: the link is down. */
-int stream_say(struct stream *stream, enum wire_type type, const void *msg, struct error *err);
+int stream_send(struct stream *stream, enum wire_type type, const void *msg, struct error *err);
 /* Data against the credit there is: at most that is taken. Returns how much, -1: the link is down.
  */
 ssize_t stream_data(struct stream *stream, const void *data, size_t len, bool end,
@@ -125,7 +125,7 @@ size_t stream_credit(struct stream *stream);
 int stream_allow(struct stream *stream, uint32_t bytes, struct error *err);
 /* Both in one go: what is stored up to `offset`, and credit for more. */
 int stream_acknowledge(struct stream *stream, uint64_t offset, uint32_t bytes, struct error *err);
-bool stream_is_deaf(struct stream *stream);      /* nobody reads our data */
+bool stream_is_closed(struct stream *stream);    /* nobody reads our data */
 bool stream_is_stalled(struct stream *stream);   /* it waits for an acknowledgement */
 struct link *stream_link(struct stream *stream); /* borrowed */
 /*

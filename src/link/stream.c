@@ -130,7 +130,7 @@ void stream_close(struct stream *s)
 	stream_unref(s);
 }
 
-int stream_say(struct stream *s, enum wire_type type, const void *msg, struct error *err)
+int stream_send(struct stream *s, enum wire_type type, const void *msg, struct error *err)
 {
 	pthread_mutex_lock(&s->link->lock);
 
@@ -230,7 +230,7 @@ int stream_acknowledge(struct stream *s, uint64_t offset, uint32_t bytes, struct
 	return rc;
 }
 
-bool stream_is_deaf(struct stream *s)
+bool stream_is_closed(struct stream *s)
 {
 	pthread_mutex_lock(&s->link->lock);
 

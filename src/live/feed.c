@@ -171,9 +171,10 @@ static void do_what_is_due(struct feed *feed, struct due *due, bool woken)
 
 		pthread_mutex_unlock(&feed->lock);
 		if (wanted)
-			growth_look(feed->growth, clock_now(feed->options.clock), announce, feed);
+			log_growth_look(feed->growth, clock_now(feed->options.clock), announce,
+					feed);
 		else
-			growth_forget(feed->growth);
+			log_growth_forget(feed->growth);
 	}
 	if (is_due(&due->beat, now, feed->options.beat_ms))
 		beat(feed);
@@ -242,7 +243,7 @@ int feed_new(const struct feed_options *options, struct feed **out, struct error
 	set_defaults(&feed->options);
 	feed->listener = (struct db_listener){ commit_happened, feed };
 	pthread_mutex_init(&feed->lock, NULL);
-	feed->growth = growth_new(options->db, options->logs);
+	feed->growth = log_growth_new(options->db, options->logs);
 	feed->wake_fd = latch_new(err);
 	feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	event.data.fd = feed->wake_fd;
@@ -277,7 +278,7 @@ void feed_free(struct feed *feed)
 	if (!feed)
 		return;
 	feed_stop(feed);
-	growth_free(feed->growth);
+	log_growth_free(feed->growth);
 	close_fdp(&feed->epoll_fd);
 	close_fdp(&feed->wake_fd);
 	pthread_mutex_destroy(&feed->lock);

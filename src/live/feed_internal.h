@@ -48,7 +48,7 @@ struct feed_reader {
 struct feed {
 	struct feed_options options;
 	struct db_listener listener;
-	struct growth *growth;
+	struct log_growth *growth;
 	pthread_t thread;
 	bool running;
 	int wake_fd, epoll_fd;

@@ -16,32 +16,32 @@ struct logs {
 	size_t count, size;
 };
 
-struct growth {
+struct log_growth {
 	struct db *db;
 	struct runlog_store *store;
 	struct logs known;
 };
 
-struct growth *growth_new(struct db *db, struct runlog_store *store)
+struct log_growth *log_growth_new(struct db *db, struct runlog_store *store)
 {
-	struct growth *growth = xcalloc(1, sizeof(*growth));
+	struct log_growth *growth = xcalloc(1, sizeof(*growth));
 
 	growth->db = db;
 	growth->store = store;
 	return growth;
 }
 
-void growth_forget(struct growth *growth)
+void log_growth_forget(struct log_growth *growth)
 {
 	free(growth->known.list);
 	growth->known = (struct logs){ 0 };
 }
 
-void growth_free(struct growth *growth)
+void log_growth_free(struct log_growth *growth)
 {
 	if (!growth)
 		return;
-	growth_forget(growth);
+	log_growth_forget(growth);
 	free(growth);
 }
 
@@ -82,7 +82,7 @@ static int read_run(struct tx *tx, void *arg, struct error *err)
 }
 
 /* What the last look learned of the same log. */
-static void remember(struct growth *growth, struct log *log)
+static void remember(struct log_growth *growth, struct log *log)
 {
 	const struct log *old =
 		growth->known.count
@@ -98,7 +98,7 @@ static void remember(struct growth *growth, struct log *log)
 	}
 }
 
-static void tell(struct log *log, int64_t now, growth_fn *fn, void *arg)
+static void tell(struct log *log, int64_t now, log_growth_fn *fn, void *arg)
 {
 	_cleanup_json_ json_t *payload = json_object();
 	struct event_row row = { .type = EVENT_RUN_LOG, .created_at = now };
@@ -114,7 +114,7 @@ static void tell(struct log *log, int64_t now, growth_fn *fn, void *arg)
 	log->told = log->end;
 }
 
-void growth_look(struct growth *growth, int64_t now_ms, growth_fn *fn, void *arg)
+void log_growth_look(struct log_growth *growth, int64_t now_ms, log_growth_fn *fn, void *arg)
 {
 	struct logs now = { 0 };
 
@@ -128,6 +128,6 @@ void growth_look(struct growth *growth, int64_t now_ms, growth_fn *fn, void *arg
 		if (id_is_set(log->company_id) && log->end > MAX_OF(log->told, 0))
 			tell(log, now_ms, fn, arg);
 	}
-	growth_forget(growth);
+	log_growth_forget(growth);
 	growth->known = now;
 }

@@ -8,12 +8,12 @@
 #include "record/event.h"
 #include "runlog/runlog.h"
 
-struct growth;
-struct growth *growth_new(struct db *db, struct runlog_store *logs);
-void growth_free(struct growth *growth);
+struct log_growth;
+struct log_growth *log_growth_new(struct db *db, struct runlog_store *logs);
+void log_growth_free(struct log_growth *growth);
 
-typedef void growth_fn(void *arg, const char *company_id, const struct event_row *row);
+typedef void log_growth_fn(void *arg, const char *company_id, const struct event_row *row);
 /* Calls fn for every run whose log has grown; of a log seen for the first time too. */
-void growth_look(struct growth *growth, int64_t now_ms, growth_fn *fn, void *arg);
+void log_growth_look(struct log_growth *growth, int64_t now_ms, log_growth_fn *fn, void *arg);
 /* The next look begins anew. */
-void growth_forget(struct growth *growth);
+void log_growth_forget(struct log_growth *growth);

@@ -23,7 +23,7 @@ static const char *const V1_CONTROLLERS[] = { "/sys/fs/cgroup/memory", "/sys/fs/
 					      "/sys/fs/cgroup/cpu" };
 
 struct audit {
-	struct executor *executor;
+	struct places *places;
 	const char *const *ids;
 	size_t count;
 	struct relay_place_list relays;
@@ -124,7 +124,7 @@ static void audit_limits(struct audit *a, const char *path, const char *name, un
 /* A place is called there as in v2: without that, names of the pool's could not be told. */
 static void audit_cgroups(struct audit *a)
 {
-	_cleanup_free_ char *base = keeper_cgroup(a->executor->dir);
+	_cleanup_free_ char *base = keeper_cgroup(a->places->dir);
 
 	if (!base)
 		return;
@@ -160,7 +160,7 @@ static void audit_process(struct audit *a, int proc_fd, const char *pid)
 		return;
 	owner = variable(&text, MARK_OWNER);
 	place = variable(&text, RELAY_MARK_PLACE);
-	if (!owner || !streq(owner, a->executor->owner) || (place && explained(a, place)))
+	if (!owner || !streq(owner, a->places->owner) || (place && explained(a, place)))
 		return;
 	add(a, "process", pid, place, "no place explains it");
 }
@@ -181,7 +181,7 @@ static void audit_processes(struct audit *a)
 /* Field five of mountinfo is where it is mounted. */
 static void audit_mounts(struct audit *a)
 {
-	_cleanup_free_ char *below = xasprintf("%s/places/", a->executor->dir);
+	_cleanup_free_ char *below = xasprintf("%s/places/", a->places->dir);
 	_cleanup_buf_ struct buf text = { 0 };
 	char *rest, *line;
 
@@ -207,7 +207,7 @@ static void audit_mounts(struct audit *a)
 /* Only the keeper's own socket belongs into the directory itself. */
 static void audit_sockets(struct audit *a)
 {
-	DIR *dir = opendir(a->executor->dir);
+	DIR *dir = opendir(a->places->dir);
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
@@ -215,24 +215,24 @@ static void audit_sockets(struct audit *a)
 
 		if (entry->d_type != DT_SOCK || str_starts(entry->d_name, KEEPER_SOCKET_NAME))
 			continue;
-		where = path_join(a->executor->dir, entry->d_name);
+		where = path_join(a->places->dir, entry->d_name);
 		add(a, "socket", entry->d_name, where, "nothing of ours is called so");
 	}
 	if (dir)
 		closedir(dir);
 }
 
-json_t *executor_audit(struct executor *executor, const char *const *place_ids, size_t count,
-		       struct error *err)
+json_t *places_audit(struct places *places, const char *const *place_ids, size_t count,
+		     struct error *err)
 {
-	struct audit a = { .executor = executor, .ids = place_ids, .count = count };
-	_cleanup_free_ char *places = path_join(executor->dir, "places");
+	struct audit a = { .places = places, .ids = place_ids, .count = count };
+	_cleanup_free_ char *below = path_join(places->dir, "places");
 
-	if (keeper_list(executor->keeper, boottime_ms() + ASK_WAIT_MS, &a.relays, err) < 0)
+	if (keeper_list(places->keeper, boottime_ms() + ASK_WAIT_MS, &a.relays, err) < 0)
 		return NULL;
 	a.found = json_array();
 	audit_relays(&a);
-	audit_directory(&a, places, "directory");
+	audit_directory(&a, below, "directory");
 	audit_cgroups(&a);
 	audit_processes(&a);
 	audit_mounts(&a);
@@ -241,20 +241,20 @@ json_t *executor_audit(struct executor *executor, const char *const *place_ids, 
 	return a.found;
 }
 
-int executor_reap(struct executor *executor, const char *const *place_ids, size_t count,
-		  struct error *err)
+int places_reap(struct places *places, const char *const *place_ids, size_t count,
+		struct error *err)
 {
-	struct audit a = { .executor = executor, .ids = place_ids, .count = count };
+	struct audit a = { .places = places, .ids = place_ids, .count = count };
 	int ended = 0, rc = 0;
 
-	if (keeper_list(executor->keeper, boottime_ms() + ASK_WAIT_MS, &a.relays, err) < 0)
+	if (keeper_list(places->keeper, boottime_ms() + ASK_WAIT_MS, &a.relays, err) < 0)
 		return -1;
 	for (size_t i = 0; i < a.relays.count; i++) {
 		if (a.relays.items[i].pooled || explained(&a, a.relays.items[i].id))
 			continue;
 		/* One that does not go does not keep the others. */
-		if (executor_stop_place(executor, a.relays.items[i].id, EXEC_LEASE_LOST,
-					REAP_WAIT_MS, err) < 0)
+		if (places_stop(places, a.relays.items[i].id, EXEC_LEASE_LOST, REAP_WAIT_MS, err) <
+		    0)
 			rc = -1;
 		else
 			ended++;
@@ -263,36 +263,35 @@ int executor_reap(struct executor *executor, const char *const *place_ids, size_
 	return rc < 0 ? -1 : ended;
 }
 
-static size_t count_links(struct executor *executor)
+static size_t count_links(struct places *places)
 {
 	size_t count = 0;
 
-	pthread_mutex_lock(&executor->lock);
-	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++) {
-		for (struct open_place *p = executor->places[i]; p; p = p->next) {
+	pthread_mutex_lock(&places->lock);
+	for (size_t i = 0; i < PLACES_BUCKETS; i++) {
+		for (struct open_place *p = places->open[i]; p; p = p->next) {
 			pthread_mutex_lock(&p->lock);
 			count += p->link && link_is_up(p->link);
 			pthread_mutex_unlock(&p->lock);
 		}
 	}
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	return count;
 }
 
-json_t *executor_health(struct executor *executor)
+json_t *places_health(struct places *places)
 {
-	_cleanup_free_ char *program = keeper_relay_program(executor->keeper);
+	_cleanup_free_ char *program = keeper_relay_program(places->keeper);
 	bool there = access(program, R_OK) == 0;
 	json_t *health = json_object(), *relay = json_object();
 
 	json_put_bool(relay, "ok", there);
 	json_put_str(relay, "program", program);
 	json_put_int(relay, "protocol", WIRE_VERSION);
-	json_put_int(relay, "connected", (int64_t)count_links(executor));
+	json_put_int(relay, "connected", (int64_t)count_links(places));
 	if (!there)
 		json_put_str(relay, "error", "the relay program cannot be read");
-	json_put_new(health, "keeper",
-		     keeper_health(executor->keeper, boottime_ms() + ASK_WAIT_MS));
+	json_put_new(health, "keeper", keeper_health(places->keeper, boottime_ms() + ASK_WAIT_MS));
 	json_put_new(health, "relay", relay);
 	return health;
 }

@@ -31,17 +31,16 @@ void exec_send_kill(struct exec *exec)
 		return;
 	m.reason = reason_to_wire((enum exec_reason)why);
 	memcpy(m.exec_id, exec->wire_id, sizeof(m.exec_id));
-	link_tell(link, WIRE_EXEC_KILL, &m, NULL);
+	link_send(link, WIRE_EXEC_KILL, &m, NULL);
 	link_unref(link);
 }
 
-int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why,
-		    bool at_once)
+int places_cancel(struct places *places, const char *exec_id, enum exec_reason why, bool at_once)
 {
 	struct exec *exec;
 
-	pthread_mutex_lock(&executor->lock);
-	exec = exec_find_locked(executor, exec_id);
+	pthread_mutex_lock(&places->lock);
+	exec = exec_find_locked(places, exec_id);
 	if (exec) {
 		pthread_mutex_lock(&exec->lock);
 		if (exec->kill_reason == NOT_STOPPED)
@@ -50,17 +49,17 @@ int executor_cancel(struct executor *executor, const char *exec_id, enum exec_re
 		pthread_mutex_unlock(&exec->lock);
 		exec_send_kill(exec);
 	}
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	return exec ? 0 : -(int)ERR_NOT_FOUND;
 }
 
 /* How many of the place's execs are going; asks each to end at once. */
-static size_t end_locked(struct executor *executor, const char *place_id, enum exec_reason why)
+static size_t end_locked(struct places *places, const char *place_id, enum exec_reason why)
 {
 	size_t count = 0;
 
-	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++) {
-		for (struct exec *exec = executor->execs[i]; exec; exec = exec->next) {
+	for (size_t i = 0; i < PLACES_BUCKETS; i++) {
+		for (struct exec *exec = places->execs[i]; exec; exec = exec->next) {
 			if (!streq(exec->place->id, place_id))
 				continue;
 			count++;
@@ -75,17 +74,17 @@ static size_t end_locked(struct executor *executor, const char *place_id, enum e
 	return count;
 }
 
-int executor_end_execs(struct executor *executor, const char *place_id, enum exec_reason why,
-		       int64_t wait_ms, struct error *err)
+int places_end_execs(struct places *places, const char *place_id, enum exec_reason why,
+		     int64_t wait_ms, struct error *err)
 {
 	int64_t deadline = boottime_ms() + wait_ms;
 	size_t left;
 
-	pthread_mutex_lock(&executor->lock);
-	while ((left = end_locked(executor, place_id, why)) > 0)
-		if (!cond_wait_until(&executor->changed, &executor->lock, deadline))
+	pthread_mutex_lock(&places->lock);
+	while ((left = end_locked(places, place_id, why)) > 0)
+		if (!cond_wait_until(&places->changed, &places->lock, deadline))
 			break;
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	if (left > 0)
 		return error_set(err, ERR_TIMEOUT, "%zu commands did not end within %lld ms", left,
 				 (long long)wait_ms);
@@ -93,19 +92,19 @@ int executor_end_execs(struct executor *executor, const char *place_id, enum exe
 }
 
 /* The place of an exec that is going, a reference, and its id on the wire. */
-static struct open_place *place_of(struct executor *executor, const char *exec_id,
+static struct open_place *place_of(struct places *places, const char *exec_id,
 				   uint8_t wire_id[WIRE_ID_SIZE], struct error *err)
 {
 	struct open_place *place = NULL;
 	struct exec *exec;
 
-	pthread_mutex_lock(&executor->lock);
-	exec = exec_find_locked(executor, exec_id);
+	pthread_mutex_lock(&places->lock);
+	exec = exec_find_locked(places, exec_id);
 	if (exec) {
 		memcpy(wire_id, exec->wire_id, WIRE_ID_SIZE);
 		place = place_ref(exec->place);
 	}
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	if (!place)
 		error_set(err, ERR_NOT_FOUND, "no such exec is going");
 	return place;
@@ -123,19 +122,19 @@ static int control(struct open_place *place, enum wire_type type, const void *ms
 }
 
 /* The one thing that a call can be told is that nobody wants it. */
-static int signal_shell(struct executor *executor, const char *exec_id, int number,
+static int signal_shell(struct places *places, const char *exec_id, int number,
 			enum exec_target target, struct error *err)
 {
 	if (number != SIGKILL || target != EXEC_TO_TREE)
 		return shell_refuse(err, "a command there cannot be sent signals, only be ended "
 					 "(cancel it, or KILL its whole tree)");
-	if (executor_cancel(executor, exec_id, EXEC_CANCELLED, true) < 0)
+	if (places_cancel(places, exec_id, EXEC_CANCELLED, true) < 0)
 		return error_set(err, ERR_NOT_FOUND, "no such exec is going");
 	return 0;
 }
 
-int executor_signal(struct executor *executor, const char *exec_id, int number,
-		    enum exec_target target, struct error *err)
+int places_signal(struct places *places, const char *exec_id, int number, enum exec_target target,
+		  struct error *err)
 {
 	static const enum wire_target targets[] = {
 		[EXEC_TO_PROCESS] = WIRE_TO_PROCESS,
@@ -148,17 +147,17 @@ int executor_signal(struct executor *executor, const char *exec_id, int number,
 	if (number < 1 || number > 64 || (size_t)target >= ARRAY_SIZE(targets))
 		return error_set(err, ERR_VALIDATION, "%d is no signal", number);
 	m.target = targets[target];
-	place = place_of(executor, exec_id, m.exec_id, err);
+	place = place_of(places, exec_id, m.exec_id, err);
 	if (place && place_is_shell(place))
-		return signal_shell(executor, exec_id, number, target, err);
+		return signal_shell(places, exec_id, number, target, err);
 	return place ? control(place, WIRE_EXEC_SIGNAL, &m, err) : -1;
 }
 
-int executor_resize(struct executor *executor, const char *exec_id, uint16_t rows, uint16_t cols,
-		    struct error *err)
+int places_resize(struct places *places, const char *exec_id, uint16_t rows, uint16_t cols,
+		  struct error *err)
 {
 	struct wire_exec_resize m = { .rows = rows, .cols = cols };
-	_cleanup_place_ struct open_place *place = place_of(executor, exec_id, m.exec_id, err);
+	_cleanup_place_ struct open_place *place = place_of(places, exec_id, m.exec_id, err);
 
 	if (place && place_is_shell(place))
 		return shell_refuse(err, "a command there has no terminal");
@@ -170,18 +169,17 @@ static int forget(struct open_place *place, const struct wire_exec_forget *m, st
 {
 	_cleanup_link_ struct link *link = place_current_link(place);
 
-	if (link && link_tell(link, WIRE_EXEC_FORGET, m, NULL) == 0)
+	if (link && link_send(link, WIRE_EXEC_FORGET, m, NULL) == 0)
 		return 0;
 	return control(place, WIRE_EXEC_FORGET, m, err);
 }
 
-int executor_forget(struct executor *executor, const char *place_id, int64_t generation,
-		    const char *exec_id, struct error *err)
+int places_forget(struct places *places, const char *place_id, int64_t generation,
+		  const char *exec_id, struct error *err)
 {
 	struct wire_exec_forget m = { 0 };
 	_cleanup_error_ struct error why = { 0 };
-	_cleanup_place_ struct open_place *place =
-		place_admit(executor, place_id, generation, &why);
+	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, &why);
 
 	/* Without a relay nobody keeps anything. */
 	if (!place || place_is_shell(place))

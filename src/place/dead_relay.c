@@ -138,7 +138,7 @@ static int take_state(struct salvage *s, const struct wire_exec_state *state)
 	return 0;
 }
 
-/* 0: go on; 1: this and what follows is no journal; -1: as exec_salvage. */
+/* 0: go on; 1: this and what follows is no journal; -1: as exec_from_dead_relay. */
 static int take_record(struct salvage *s, const struct frame *frame, struct error *err)
 {
 	_cleanup_wire_message_ struct wire_message m = { 0 };
@@ -204,10 +204,10 @@ static void fill_result(struct exec *exec, const struct wire_exec_state *state)
 	signal_name((int)state->signal, exec->result.signal);
 }
 
-int exec_salvage(struct exec *exec, struct error *err)
+int exec_from_dead_relay(struct exec *exec, struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SPOOL_NAME, exec->place->id);
-	_cleanup_close_ int spool_fd = open_here(exec->executor->dirfd, path, O_DIRECTORY, err);
+	_cleanup_close_ int spool_fd = open_here(exec->places->dirfd, path, O_DIRECTORY, err);
 	_cleanup_close_ int fd = -1;
 	struct salvage s = { .exec = exec, .spool_fd = spool_fd };
 

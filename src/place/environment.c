@@ -81,12 +81,12 @@ static bool applies(const char *entry, const struct exec_spec *spec)
 	return true;
 }
 
-char **exec_environment(const struct executor *executor, const struct exec_spec *spec,
+char **exec_environment(const struct places *places, const struct exec_spec *spec,
 			struct error *err)
 {
 	_cleanup_strv_ char **env = NULL;
 
-	for (char *const *e = executor->defaults; *e; e++)
+	for (char *const *e = places->defaults; *e; e++)
 		if (applies(*e, spec))
 			strv_push(&env, xstrdup(*e));
 
@@ -104,6 +104,6 @@ char **exec_environment(const struct executor *executor, const struct exec_spec 
 		set_entry(&env, xstrdup(*e));
 	}
 	/* Last, so that no command runs unmarked; the relay adds the place's and the exec's. */
-	set_entry(&env, xasprintf(MARK_OWNER "=%s", executor->owner));
+	set_entry(&env, xasprintf(MARK_OWNER "=%s", places->owner));
 	return steal(env);
 }

@@ -19,9 +19,9 @@
 #define OVERDUE_WORDS_MS 60000 /* what it printed until then may take so much longer to arrive */
 #define OVERDUE_RETRY_MS 5000
 
-struct exec *exec_find_locked(struct executor *executor, const char *exec_id)
+struct exec *exec_find_locked(struct places *places, const char *exec_id)
 {
-	struct exec *e = executor->execs[executor_bucket(exec_id)];
+	struct exec *e = places->execs[places_bucket(exec_id)];
 
 	while (e && !streq(e->id, exec_id))
 		e = e->next;
@@ -72,15 +72,14 @@ void exec_expect_end(struct exec *exec, int64_t in_ms)
 }
 
 /* Enters the table; the place must be open for its generation. */
-static struct exec *admit(struct executor *executor, const struct exec_spec *spec,
-			  struct error *err)
+static struct exec *admit(struct places *places, const struct exec_spec *spec, struct error *err)
 {
 	struct exec *exec = xcalloc(1, sizeof(*exec));
 	struct exec **bucket;
 
 	atomic_init(&exec->refs, 1);
 	pthread_mutex_init(&exec->lock, NULL);
-	exec->executor = executor;
+	exec->places = places;
 	exec->terminal = spec->terminal != NULL;
 	exec->keep_exit = spec->keep_exit;
 	exec->log = spec->log;
@@ -98,17 +97,17 @@ static struct exec *admit(struct executor *executor, const struct exec_spec *spe
 	if (spec->stdin_data && spec->stdin_len > 0)
 		buf_append(&exec->input.bytes, spec->stdin_data, spec->stdin_len);
 	exec->input.end = spec->stdin_data && !spec->stdin_stream;
-	pthread_mutex_lock(&executor->lock);
-	bucket = &executor->execs[executor_bucket(exec->id)];
-	if (exec_find_locked(executor, exec->id))
+	pthread_mutex_lock(&places->lock);
+	bucket = &places->execs[places_bucket(exec->id)];
+	if (exec_find_locked(places, exec->id))
 		error_set(err, ERR_CONFLICT, "exec %s is going already", exec->id);
 	else
-		exec->place = place_admit_locked(executor, spec->place_id, spec->generation, err);
+		exec->place = place_admit_locked(places, spec->place_id, spec->generation, err);
 	if (exec->place) {
 		exec->next = *bucket;
 		*bucket = exec;
 	}
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	if (!exec->place) {
 		exec_unref(exec);
 		return NULL;
@@ -118,22 +117,22 @@ static struct exec *admit(struct executor *executor, const struct exec_spec *spe
 
 static void delist(struct exec *exec)
 {
-	struct executor *executor = exec->executor;
+	struct places *places = exec->places;
 
 	pthread_mutex_lock(&exec->lock);
 	exec->input.closed = true;
 	pthread_mutex_unlock(&exec->lock);
-	pthread_mutex_lock(&executor->lock);
-	for (struct exec **p = &executor->execs[executor_bucket(exec->id)]; *p; p = &(*p)->next) {
+	pthread_mutex_lock(&places->lock);
+	for (struct exec **p = &places->execs[places_bucket(exec->id)]; *p; p = &(*p)->next) {
 		if (*p == exec) {
 			*p = exec->next;
 			break;
 		}
 	}
 	if (exec->waited)
-		executor->waiting--;
-	pthread_cond_broadcast(&executor->changed);
-	pthread_mutex_unlock(&executor->lock);
+		places->waiting--;
+	pthread_cond_broadcast(&places->changed);
+	pthread_mutex_unlock(&places->lock);
 	exec_unref(exec);
 }
 
@@ -160,7 +159,7 @@ static int take_started(struct exec *exec, const struct wire_exec_started *m, st
 }
 
 /* The answer to EXEC_START or EXEC_ATTACH. What came with it is kept. */
-static int hear_started(struct exec *exec, int64_t deadline, struct error *err)
+static int await_started(struct exec *exec, int64_t deadline, struct error *err)
 {
 	_cleanup_wire_message_ struct wire_message m = { 0 };
 	struct link *link = stream_link(exec->stream);
@@ -238,7 +237,7 @@ static int open_exec(struct exec *exec, struct opening *o, int64_t deadline, str
 			return -1;
 		if (say_opening(exec, link, o, err) == 0) {
 			refused = do_meanwhile(&o->meanwhile, err) < 0;
-			if (!refused && hear_started(exec, deadline, err) == 0)
+			if (!refused && await_started(exec, deadline, err) == 0)
 				return 0;
 		}
 		set_stream(exec, NULL);
@@ -292,7 +291,7 @@ METRIC_HISTOGRAM(START_SECONDS, "berth_exec_start_seconds", "",
 		 "From asking for a command to its start, the making of its relay included");
 METRIC_HISTOGRAM(EXEC_SECONDS, "berth_exec_seconds", "", "How long commands ran");
 
-int exec_start(struct executor *executor, const struct exec_spec *spec, struct exec **out,
+int exec_start(struct places *places, const struct exec_spec *spec, struct exec **out,
 	       struct error *err)
 {
 	_cleanup_(env_freep) char **env = NULL;
@@ -307,10 +306,10 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 		return error_set(err, ERR_VALIDATION, "there is no command");
 	if (spec->cwd && spec->cwd[0] != '/')
 		return error_set(err, ERR_VALIDATION, "a working directory is absolute");
-	env = exec_environment(executor, spec, err);
+	env = exec_environment(places, spec, err);
 	if (!env)
 		return -1;
-	exec = admit(executor, spec, err);
+	exec = admit(places, spec, err);
 	if (!exec)
 		return -1;
 	if (place_is_shell(exec->place)) {
@@ -339,14 +338,14 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
 	return 0;
 }
 
-int exec_expect(struct executor *executor, const struct exec_spec *spec, struct exec **out,
+int exec_expect(struct places *places, const struct exec_spec *spec, struct exec **out,
 		struct error *err)
 {
 	*out = NULL;
 	if (FAULT_HERE("channel.expect", err) < 0)
 		return -1;
 
-	struct exec *exec = admit(executor, spec, err);
+	struct exec *exec = admit(places, spec, err);
 
 	if (!exec)
 		return -1;
@@ -398,7 +397,7 @@ int exec_attach(struct exec *exec, int64_t wait_ms, struct error *err)
 	if (exec_is_detached(exec) || is_superseded(exec->place))
 		return error_recode(err, ERR_UNAVAILABLE);
 	if (err->code == ERR_LEASE_LOST)
-		return exec_salvage(exec, err) > 0 ? 0 : -1;
+		return exec_from_dead_relay(exec, err) > 0 ? 0 : -1;
 	/* The relay's own word. */
 	if (err->code == ERR_NOT_FOUND)
 		return -1;
@@ -411,14 +410,14 @@ int exec_attach(struct exec *exec, int64_t wait_ms, struct error *err)
 	return err->code == ERR_UNAVAILABLE ? error_recode(err, ERR_TIMEOUT) : -1;
 }
 
-int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **out,
+int exec_adopt(struct places *places, const struct exec_spec *spec, struct exec **out,
 	       struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
 	struct exec *exec;
 
 	*out = NULL;
-	if (exec_expect(executor, spec, &exec, err) < 0)
+	if (exec_expect(places, spec, &exec, err) < 0)
 		return -1;
 	if (exec_attach(exec, ATTACH_WAIT_MS, &why) < 0) {
 		delist(exec);
@@ -464,7 +463,7 @@ static int attach_again(struct exec *exec, struct error *err)
 	}
 	if (why.code == ERR_LEASE_LOST || why.code == ERR_NOT_FOUND ||
 	    place_stopped(exec->place) != NOT_STOPPED) {
-		int found = why.code == ERR_LEASE_LOST ? exec_salvage(exec, &why) : 0;
+		int found = why.code == ERR_LEASE_LOST ? exec_from_dead_relay(exec, &why) : 0;
 
 		if (found == 0)
 			lose(exec);
@@ -493,7 +492,7 @@ static void end_overdue(struct exec *exec)
 		 exec->place->id);
 	exec->timed_out = true;
 	atomic_store(&exec->overdue, now + OVERDUE_RETRY_MS);
-	if (keeper_end_processes(exec->executor->keeper, exec->place->id, now + OVERDUE_RETRY_MS,
+	if (keeper_end_processes(exec->places->keeper, exec->place->id, now + OVERDUE_RETRY_MS,
 				 &err) < 0)
 		log_warn("exec %s: %s", exec->id, err.message);
 }
@@ -578,7 +577,7 @@ static void forget(struct exec *exec)
 		return;
 	memcpy(m.exec_id, exec->wire_id, WIRE_ID_SIZE);
 	if (SAY_GUARDED("channel.forget",
-			link_tell_later(stream_link(exec->stream), WIRE_EXEC_FORGET, &m, &err),
+			link_send_later(stream_link(exec->stream), WIRE_EXEC_FORGET, &m, &err),
 			&err) < 0)
 		log_debug("exec %s: %s", exec->id, err.message);
 }
@@ -586,18 +585,18 @@ static void forget(struct exec *exec)
 static int wait_for_end(struct exec *exec, struct patience patience, struct exec_result *result,
 			struct error *err)
 {
-	struct executor *executor = exec->executor;
+	struct places *places = exec->places;
 	int rc;
 
-	if (!executor) {
+	if (!places) {
 		exec_unref(exec);
 		return error_set(err, ERR_UNAVAILABLE, "the server is going");
 	}
 	if (!exec->waited) {
-		pthread_mutex_lock(&executor->lock);
+		pthread_mutex_lock(&places->lock);
 		exec->waited = true;
-		executor->waiting++;
-		pthread_mutex_unlock(&executor->lock);
+		places->waiting++;
+		pthread_mutex_unlock(&places->lock);
 	}
 	if (exec->shell) /* a call is over when it is over */
 		rc = patience.deadline < 0 ? shell_exec_wait(exec, err) : 1;

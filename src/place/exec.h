@@ -4,7 +4,7 @@
  * keeper, link/link.c is one authenticated connection to a relay, link/loop.c the one thread that moves
  * frames.
  *
- * A place's relay is made when it is first needed (executor_open_place only remembers how): an idle
+ * A place's relay is made when it is first needed (places_open only remembers how): an idle
  * lease costs nothing. Making is idempotent by place id, connecting raises the epoch, so after a
  * crash of anybody the same calls lead to the same relay. The epoch is (boot epoch << 32 |
  * connections so far): it rises with every connect of every start without a write to the database.
@@ -31,10 +31,10 @@
 
 #define PLACE_KEY_SIZE 32
 
-struct executor; /* every place and exec of this server */
+struct places; /* every place and exec of this server */
 struct exec;
 
-struct executor_options {
+struct places_options {
 	struct clock *clock;
 	const char *owner; /* node id: marks every process started here, for audit */
 	int64_t boot_epoch;
@@ -45,13 +45,12 @@ struct executor_options {
 	int64_t absence_ms;     /* default for places; 0: 15 min */
 	int64_t open_files;     /* soft limit that the keeper, and what it starts, gets; 0: ours */
 };
-int executor_new(const struct executor_options *options, struct executor **executor,
-		 struct error *err);
+int places_new(const struct places_options *options, struct places **places, struct error *err);
 /* Lets go of every relay and leaves it running; execs in exec_wait return ERR_UNAVAILABLE. */
-void executor_free(struct executor *executor);
+void places_free(struct places *places);
 /* Wakes every exec_wait with ERR_UNAVAILABLE without ending anything: the server is going, the work
  * stays. */
-void executor_detach(struct executor *executor);
+void places_detach(struct places *places);
 
 struct exec_place {
 	const char *place_id;
@@ -59,17 +58,17 @@ struct exec_place {
 	uint8_t key[PLACE_KEY_SIZE]; /* made with the holding, kept on the place's row */
 	const char *root;            /* directory that is the place; NULL: the whole host */
 	const char *cwd;    /* where commands start that name no directory; NULL: root, or / */
-	int64_t absence_ms; /* 0: the executor's default */
+	int64_t absence_ms; /* 0: the server's default */
 	const void
 		*sandbox; /* a native place: one SANDBOX frame of the wire; root and cwd are NULL */
 	size_t sandbox_len;
-	const char *label; /* the caller's name for it, told by executor_labels; NULL for none */
+	const char *label; /* the caller's name for it, told by places_labels; NULL for none */
 	uint32_t pool;     /* native: so many like it are kept ready */
 	bool must_exist; /* it was made before: without a relay it is lost, not to be made again */
 	/*
 	 * For a place that cannot take a relay: everything goes through these calls (place/shell/shell.h),
 	 * which may be made until the place is stopped and no call is under way. Taken over by
-	 * executor_open_place, whatever it answers.
+	 * places_open, whatever it answers.
 	 */
 	struct one_shot one_shot;
 };
@@ -78,66 +77,64 @@ struct exec_place {
  * opened for. Unknown places are closed (ERR_LEASE_ENDED). Opening again with the same generation
  * changes nothing.
  */
-int executor_open_place(struct executor *executor, const struct exec_place *place,
-			struct error *err);
+int places_open(struct places *places, const struct exec_place *place, struct error *err);
 /*
  * Makes the relay now instead of with the first exec, so that what cannot be had is known; *walls
  * (wire/walls.h) is what a native place achieved. The place must be open.
  */
-int executor_make_place(struct executor *executor, const char *place_id, int64_t generation,
-			int64_t wait_ms, uint64_t *walls, struct error *err);
+int places_make(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
+		uint64_t *walls, struct error *err);
 /*
  * Only asks for that: commands may be started there at once, and begin when the relay does. What
- * cannot be had is known from executor_make_place, which has to follow.
+ * cannot be had is known from places_make, which has to follow.
  */
-int executor_begin_place(struct executor *executor, const char *place_id, int64_t generation,
-			 int64_t wait_ms, struct error *err);
+int places_begin(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
+		 struct error *err);
 /* Labels of all places and kept files: each once, NULL-terminated, allocated. */
-int executor_labels(struct executor *executor, char ***labels, struct error *err);
+int places_labels(struct places *places, char ***labels, struct error *err);
 /* Ends whatever place has the label; none is success. */
-int executor_stop_label(struct executor *executor, const char *label, int64_t wait_ms,
-			struct error *err);
+int places_stop_label(struct places *places, const char *label, int64_t wait_ms, struct error *err);
 /*
  * Where on this host the layer is that a place wrote over its workspace (SANDBOX overlay):
  * absolute, allocated. Also when its relay has died, as long as the keeper has its remains;
  * ERR_NOT_FOUND when it has none any more, or the place never had such a layer. The place must be
  * open.
  */
-int executor_workspace_upper(struct executor *executor, const char *place_id, int64_t generation,
-			     char **path, struct error *err);
+int places_workspace_upper(struct places *places, const char *place_id, int64_t generation,
+			   char **path, struct error *err);
 /* Files kept between relays (the sandbox's `store`); none is success. */
-int executor_remove_store(struct executor *executor, const char *store, int64_t wait_ms,
-			  struct error *err);
-bool executor_has_store(struct executor *executor, const char *store);
+int places_remove_store(struct places *places, const char *store, int64_t wait_ms,
+			struct error *err);
+bool places_has_store(struct places *places, const char *store);
 
 /*
  * Closes the place, ends every exec of it with that reason and the relay with it; returns when
  * nothing of it is left on this machine or the deadline passed (ERR_TIMEOUT). Also for places that
  * are not open (left by an earlier server); a place without a relay is success.
  */
-int executor_stop_place(struct executor *executor, const char *place_id, enum exec_reason why,
-			int64_t wait_ms, struct error *err);
+int places_stop(struct places *places, const char *place_id, enum exec_reason why, int64_t wait_ms,
+		struct error *err);
 
 /*
  * Pausing (wire/message.h): every command of the place is frozen, or goes on. The place must be
  * open; its relay is made if there is none. ERR_UNSUPPORTED_ENV, said before anything is done,
- * where commands cannot be frozen; executor_check_pause only asks that. After any other failure of
- * executor_pause_place the place counts as paused.
+ * where commands cannot be frozen; places_check_pause only asks that. After any other failure of
+ * places_pause the place counts as paused.
  */
-int executor_check_pause(struct executor *executor, const char *place_id, int64_t generation,
-			 struct error *err);
-int executor_pause_place(struct executor *executor, const char *place_id, int64_t generation,
-			 bool paused, struct error *err);
+int places_check_pause(struct places *places, const char *place_id, int64_t generation,
+		       struct error *err);
+int places_pause(struct places *places, const char *place_id, int64_t generation, bool paused,
+		 struct error *err);
 /* It was paused before this server came: said again to its relay, now or when that is reached. */
-void executor_expect_pause(struct executor *executor, const char *place_id, int64_t generation);
+void places_expect_pause(struct places *places, const char *place_id, int64_t generation);
 
 /* Whether a command runs there now: a place in use is not idle. */
-bool executor_place_busy(struct executor *executor, const char *place_id);
+bool places_is_busy(struct places *places, const char *place_id);
 /*
  * Whether a command of a holder who has left may be running there, which nothing could end (a place
  * without a relay): not before its timeout has passed may somebody else have the place.
  */
-bool executor_place_is_loose(struct executor *executor, const char *place_id);
+bool places_is_unfenced(struct places *places, const char *place_id);
 
 struct exec_terminal {
 	uint16_t rows, cols;
@@ -165,13 +162,13 @@ struct exec_spec {
 	bool own_environment;   /* who the user is says the place, not this host */
 	const void *stdin_data; /* the whole of stdin; NULL with !stdin_stream is /dev/null */
 	size_t stdin_len;
-	bool stdin_stream; /* stdin comes by executor_write_stdin, after stdin_data */
+	bool stdin_stream; /* stdin comes by places_write_stdin, after stdin_data */
 	const struct exec_terminal *terminal; /* NULL: pipes */
-	int64_t timeout_ms;                   /* 0: none; then as executor_cancel */
+	int64_t timeout_ms;                   /* 0: none; then as places_cancel */
 	/* Its own, borrowed until exec_wait returned; a terminal's output is RUNLOG_PTY. */
 	struct runlog *log;
 	/*
-	 * The relay keeps the exit until executor_forget. For callers who write the end down after
+	 * The relay keeps the exit until places_forget. For callers who write the end down after
 	 * exec_wait: were they to die in between, exec_adopt gives the same end again.
 	 */
 	bool keep_exit;
@@ -191,7 +188,7 @@ struct exec_result {
  * ERR_STALE_GENERATION when the place is closed or open for another holder; ERR_LEASE_LOST when its
  * relay is gone. After success exec_wait must be called exactly once; it frees the exec.
  */
-int exec_start(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
+int exec_start(struct places *places, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);
 /*
  * Takes up an exec that an earlier server (or a connection that broke) started: output goes on at
@@ -199,7 +196,7 @@ int exec_start(struct executor *executor, const struct exec_spec *spec, struct e
  * needs exec_id, place_id, generation and log only; stdin that was not all sent goes on when the
  * spec brings all of it again.
  */
-int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
+int exec_adopt(struct places *places, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);
 /*
  * The same for a caller who must not mistake "cannot be reached now" for "lost". exec_expect asks
@@ -211,14 +208,14 @@ int exec_adopt(struct executor *executor, const struct exec_spec *spec, struct e
  * answers for exec_abandon, and with ERR_UNAVAILABLE (the server is going, or another one has
  * adopted the place).
  */
-int exec_expect(struct executor *executor, const struct exec_spec *spec, struct exec **exec,
+int exec_expect(struct places *places, const struct exec_spec *spec, struct exec **exec,
 		struct error *err);
 int exec_attach(struct exec *exec, int64_t wait_ms, struct error *err);
 void exec_abandon(struct exec *exec); /* one that is not going to be waited for */
 /*
  * Appends output to the log until the exec has ended, then has the relay forget it. Survives broken
  * connections by attaching again. A relay that died: success with reason lease_lost.
- * ERR_UNAVAILABLE: the server is going (executor_detach); the exec lives on.
+ * ERR_UNAVAILABLE: the server is going (places_detach); the exec lives on.
  */
 int exec_wait(struct exec *exec, struct exec_result *result, struct error *err);
 
@@ -233,69 +230,68 @@ int exec_wait_briefly(struct exec *exec, int64_t wait_ms, int64_t words_ms,
 void exec_keep_exit(struct exec *exec);
 
 /* Ends what keep_exit asked for. An exec or a place that is not there any more is success. */
-int executor_forget(struct executor *executor, const char *place_id, int64_t generation,
-		    const char *exec_id, struct error *err);
+int places_forget(struct places *places, const char *place_id, int64_t generation,
+		  const char *exec_id, struct error *err);
 
 /*
  * By id, from any thread. ERR_NOT_FOUND: no such exec is going here. The whole tree is asked to
  * leave and killed after a grace of 5 s; at_once: without it. Asking again only matters with
  * at_once.
  */
-int executor_cancel(struct executor *executor, const char *exec_id, enum exec_reason why,
-		    bool at_once);
+int places_cancel(struct places *places, const char *exec_id, enum exec_reason why, bool at_once);
 /*
  * Ends every exec of a place that this server knows of, at once, and returns when each has been
  * waited for; the place stays open. ERR_TIMEOUT when one would not go.
  */
-int executor_end_execs(struct executor *executor, const char *place_id, enum exec_reason why,
-		       int64_t wait_ms, struct error *err);
+int places_end_execs(struct places *places, const char *place_id, enum exec_reason why,
+		     int64_t wait_ms, struct error *err);
 enum exec_target { EXEC_TO_PROCESS, EXEC_TO_GROUP, EXEC_TO_TREE };
-int executor_signal(struct executor *executor, const char *exec_id, int number,
-		    enum exec_target target, struct error *err);
-int executor_resize(struct executor *executor, const char *exec_id, uint16_t rows, uint16_t cols,
-		    struct error *err);
+int places_signal(struct places *places, const char *exec_id, int number, enum exec_target target,
+		  struct error *err);
+int places_resize(struct places *places, const char *exec_id, uint16_t rows, uint16_t cols,
+		  struct error *err);
 /* Blocks while the command does not read, at most until the deadline (ERR_TIMEOUT); *taken says how
  * much went. */
-int executor_write_stdin(struct executor *executor, const char *exec_id, const void *data,
-			 size_t len, bool end, int64_t wait_ms, size_t *taken, struct error *err);
+int places_write_stdin(struct places *places, const char *exec_id, const void *data, size_t len,
+		       bool end, int64_t wait_ms, size_t *taken, struct error *err);
 
 /*
- * Commands that relays hold (survey.c). executor_await_reached waits until the relay of an open
+ * Commands that relays hold (survey.c). places_await_reached waits until the relay of an open
  * place was reached anew and says which, each time once; `again`: not for the first time. False:
- * the server is going. executor_ask_again has it come up once more.
+ * the server is going. places_ask_again has it come up once more.
  */
 struct reached_place {
 	char place_id[65];
 	int64_t generation;
 	bool again;
 };
-bool executor_await_reached(struct executor *executor, struct reached_place *out);
-void executor_ask_again(struct executor *executor, const struct reached_place *reached);
+bool places_await_reached(struct places *places, struct reached_place *out);
+void places_ask_again(struct places *places, const struct reached_place *reached);
 struct held_exec {
 	char id[ID_SIZE];
 	bool running; /* false: it has ended, and the relay keeps how */
 	int64_t started_ms;
 };
 /* *held is allocated. */
-int executor_list_execs(struct executor *executor, const struct reached_place *reached,
-			int64_t wait_ms, struct held_exec **held, size_t *count, struct error *err);
-bool executor_has_exec(struct executor *executor, const char *exec_id); /* it is going here */
+int places_list_execs(struct places *places, const struct reached_place *reached, int64_t wait_ms,
+		      struct held_exec **held, size_t *count, struct error *err);
+bool places_has_exec(struct places *places, const char *exec_id); /* it is going here */
 /* Kills the tree of a command that nobody here waits for. */
-int executor_end_unknown(struct executor *executor, const struct reached_place *reached,
-			 const char *exec_id, struct error *err);
+int places_end_unknown(struct places *places, const struct reached_place *reached,
+		       const char *exec_id, struct error *err);
 
 /* As the relay sees it. -1: no relay sees it, and it begins only with exec_wait. */
 pid_t exec_pid(const struct exec *exec);
 
 /* For doctor and audit: {keeper:{ok, pid, version, places}, relay:{...}} and every kernel object of
  * ours. */
-json_t *executor_health(struct executor *executor);
+json_t *places_health(struct places *places);
 /*
  * Objects of this data directory that none of `place_ids` (count of them) explains: array of {kind:
  * "process"|"cgroup"|"mount"|"socket"|"directory"|"relay", id, where, reason}.
  */
-json_t *executor_audit(struct executor *executor, const char *const *place_ids, size_t count,
-		       struct error *err);
+json_t *places_audit(struct places *places, const char *const *place_ids, size_t count,
+		     struct error *err);
 /* Relays of places that nobody holds: ends them. Returns how many. */
-int executor_reap(struct executor *executor, const char *const *place_ids, size_t count,
-		  struct error *err);
+int places_reap(struct places *places, const char *const *place_ids, size_t count,
+		struct error *err);

@@ -178,7 +178,7 @@ void file_reader_close(struct file_reader *r)
 		return;
 	}
 	if (link_is_up(stream_link(r->stream)))
-		stream_say(r->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
+		stream_send(r->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
 	stream_close(r->stream);
 	items_free(&r->items);
 	free(r);
@@ -306,6 +306,6 @@ void file_writer_abandon(struct file_writer *w)
 		return;
 	}
 	if (link_is_up(stream_link(w->stream)))
-		stream_say(w->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
+		stream_send(w->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
 	writer_free(w);
 }

@@ -70,7 +70,7 @@ char *place_file_path(const struct open_place *place, const char *path, struct e
 struct open_place *place_file_reach(const struct place_ref *ref, int64_t deadline,
 				    struct link **link, struct error *err)
 {
-	struct open_place *place = place_admit(ref->executor, ref->place_id, ref->generation, err);
+	struct open_place *place = place_admit(ref->places, ref->place_id, ref->generation, err);
 
 	*link = NULL;
 	if (place && place_link(place, true, deadline, link, err) < 0) {
@@ -82,7 +82,7 @@ struct open_place *place_file_reach(const struct place_ref *ref, int64_t deadlin
 
 struct open_place *place_file_shell(const struct place_ref *ref)
 {
-	struct open_place *place = place_admit(ref->executor, ref->place_id, ref->generation, NULL);
+	struct open_place *place = place_admit(ref->places, ref->place_id, ref->generation, NULL);
 
 	if (!place || place_is_shell(place))
 		return place;

@@ -11,7 +11,7 @@
 #include "place/exec.h"
 
 struct place_ref {
-	struct executor *executor;
+	struct places *places;
 	const char *place_id;
 	int64_t generation;
 };

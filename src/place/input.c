@@ -9,7 +9,7 @@
 /* The relay has everything older than its whole credit, or it could not have given any. */
 #define KEPT ((uint64_t)WIRE_STDIN_CREDIT)
 #define TRIM_AT ((uint64_t)256 << 10)
-/* What executor_write_stdin may leave here unsent. */
+/* What places_write_stdin may leave here unsent. */
 #define UNSENT_MAX ((size_t)64 << 10)
 #define ATTACH_LOOK_MS 10
 
@@ -33,7 +33,7 @@ void exec_input_push(struct exec *exec)
 {
 	struct exec_input *in = &exec->input;
 
-	if (exec->stream && stream_is_deaf(exec->stream))
+	if (exec->stream && stream_is_closed(exec->stream))
 		in->closed = true;
 	while (exec->stream && !in->closed) {
 		size_t left = (size_t)(input_end(in) - in->sent);
@@ -125,18 +125,18 @@ static int feed(struct exec *exec, const char *data, size_t len, bool end, int64
 	}
 }
 
-int executor_write_stdin(struct executor *executor, const char *exec_id, const void *data,
-			 size_t len, bool end, int64_t wait_ms, size_t *taken, struct error *err)
+int places_write_stdin(struct places *places, const char *exec_id, const void *data, size_t len,
+		       bool end, int64_t wait_ms, size_t *taken, struct error *err)
 {
 	struct exec *exec;
 	int rc;
 
 	*taken = 0;
-	pthread_mutex_lock(&executor->lock);
-	exec = exec_find_locked(executor, exec_id);
+	pthread_mutex_lock(&places->lock);
+	exec = exec_find_locked(places, exec_id);
 	if (exec)
 		atomic_fetch_add(&exec->refs, 1);
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	if (!exec)
 		return error_set(err, ERR_NOT_FOUND, "no such exec is going");
 	if (place_is_shell(exec->place))

@@ -14,18 +14,18 @@
 
 #define ASK_WAIT_MS 10000
 
-int executor_begin_place(struct executor *executor, const char *place_id, int64_t generation,
-			 int64_t wait_ms, struct error *err)
+int places_begin(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
+		 struct error *err)
 {
-	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
 
 	return place ? place_begin(place, boottime_ms() + wait_ms, err) : -1;
 }
 
-int executor_make_place(struct executor *executor, const char *place_id, int64_t generation,
-			int64_t wait_ms, uint64_t *walls, struct error *err)
+int places_make(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
+		uint64_t *walls, struct error *err)
 {
-	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
 
 	if (!place || place_make(place, boottime_ms() + wait_ms, err) < 0)
 		return -1;
@@ -35,15 +35,15 @@ int executor_make_place(struct executor *executor, const char *place_id, int64_t
 	return 0;
 }
 
-int executor_workspace_upper(struct executor *executor, const char *place_id, int64_t generation,
-			     char **path, struct error *err)
+int places_workspace_upper(struct places *places, const char *place_id, int64_t generation,
+			   char **path, struct error *err)
 {
-	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
 	_cleanup_(relay_place_clear) struct relay_place found = { 0 };
 
 	*path = NULL;
 	if (!place ||
-	    keeper_find(executor->keeper, place_id, boottime_ms() + ASK_WAIT_MS, &found, err) < 0)
+	    keeper_find(places->keeper, place_id, boottime_ms() + ASK_WAIT_MS, &found, err) < 0)
 		return -1;
 	if (!found.upper || !found.upper[0])
 		return error_set(err, ERR_NOT_FOUND, "the place has no layer over its workspace");
@@ -52,13 +52,13 @@ int executor_workspace_upper(struct executor *executor, const char *place_id, in
 }
 
 /* The keeper writes it before the first file; what has none yet has no files either. */
-static int add_store(struct executor *executor, const char *name, char ***labels, struct error *err)
+static int add_store(struct places *places, const char *name, char ***labels, struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s/" STORE_LABEL_NAME, name);
 	_cleanup_error_ struct error why = { 0 };
 	_cleanup_buf_ struct buf label = { 0 };
 
-	if (file_read(executor->dirfd, path, &label, STORE_LABEL_MAX, &why) < 0) {
+	if (file_read(places->dirfd, path, &label, STORE_LABEL_MAX, &why) < 0) {
 		if (why.errnum == 0 || why.errnum == ENOENT || why.errnum == ENOTDIR)
 			return 0;
 		error_move(err, &why);
@@ -70,9 +70,9 @@ static int add_store(struct executor *executor, const char *name, char ***labels
 }
 
 /* All of them or an error: what is not listed counts as lost. */
-static int add_stores(struct executor *executor, char ***labels, struct error *err)
+static int add_stores(struct places *places, char ***labels, struct error *err)
 {
-	int fd = openat(executor->dirfd, STORES_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	int fd = openat(places->dirfd, STORES_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	struct dirent *entry;
 
@@ -85,7 +85,7 @@ static int add_stores(struct executor *executor, char ***labels, struct error *e
 	}
 	while (rc == 0 && (entry = readdir(dir)))
 		if (entry->d_name[0] != '.')
-			rc = add_store(executor, entry->d_name, labels, err);
+			rc = add_store(places, entry->d_name, labels, err);
 	closedir(dir);
 	return rc;
 }
@@ -98,14 +98,14 @@ static bool is_listed(char *const *labels, const char *label)
 	return false;
 }
 
-int executor_labels(struct executor *executor, char ***labels, struct error *err)
+int places_labels(struct places *places, char ***labels, struct error *err)
 {
 	_cleanup_(relay_place_list_clear) struct relay_place_list list = { 0 };
 
 	*labels = NULL;
-	if (keeper_list(executor->keeper, boottime_ms() + ASK_WAIT_MS, &list, err) < 0)
+	if (keeper_list(places->keeper, boottime_ms() + ASK_WAIT_MS, &list, err) < 0)
 		return -1;
-	if (add_stores(executor, labels, err) < 0) {
+	if (add_stores(places, labels, err) < 0) {
 		strv_free(*labels);
 		*labels = NULL;
 		return -1;
@@ -117,31 +117,29 @@ int executor_labels(struct executor *executor, char ***labels, struct error *err
 	return 0;
 }
 
-int executor_stop_label(struct executor *executor, const char *label, int64_t wait_ms,
-			struct error *err)
+int places_stop_label(struct places *places, const char *label, int64_t wait_ms, struct error *err)
 {
 	_cleanup_(relay_place_list_clear) struct relay_place_list list = { 0 };
 
-	if (keeper_list(executor->keeper, boottime_ms() + ASK_WAIT_MS, &list, err) < 0)
+	if (keeper_list(places->keeper, boottime_ms() + ASK_WAIT_MS, &list, err) < 0)
 		return -1;
 	for (size_t i = 0; i < list.count; i++)
 		if (list.items[i].label && streq(list.items[i].label, label) &&
-		    executor_stop_place(executor, list.items[i].id, EXEC_LEASE_LOST, wait_ms, err) <
-			    0)
+		    places_stop(places, list.items[i].id, EXEC_LEASE_LOST, wait_ms, err) < 0)
 			return -1;
 	return 0;
 }
 
-int executor_remove_store(struct executor *executor, const char *store, int64_t wait_ms,
-			  struct error *err)
+int places_remove_store(struct places *places, const char *store, int64_t wait_ms,
+			struct error *err)
 {
-	return keeper_store_remove(executor->keeper, store, boottime_ms() + wait_ms, err);
+	return keeper_store_remove(places->keeper, store, boottime_ms() + wait_ms, err);
 }
 
-bool executor_has_store(struct executor *executor, const char *store)
+bool places_has_store(struct places *places, const char *store)
 {
 	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s", store);
 
 	return path_is_segment(store) &&
-	       faccessat(executor->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	       faccessat(places->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }

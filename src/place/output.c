@@ -14,7 +14,7 @@
 
 bool exec_is_detached(struct exec *exec)
 {
-	return atomic_load(&exec->executor->detached);
+	return atomic_load(&exec->places->detached);
 }
 
 static bool is_unwanted(struct exec *exec)
@@ -55,8 +55,8 @@ int exec_store(struct exec *exec, enum wire_channel channel, const void *data, s
 	_cleanup_error_ struct error why = { 0 };
 	bool told = false;
 
-	while (runlog_append(exec->log, streams[channel], data, len,
-			     clock_now(exec->executor->clock), &why) < 0) {
+	while (runlog_append(exec->log, streams[channel], data, len, clock_now(exec->places->clock),
+			     &why) < 0) {
 		int r = wait_for_room(exec, &why, &told, err);
 
 		if (r != 0)

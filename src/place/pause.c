@@ -38,10 +38,10 @@ static int reach(struct open_place *place, int64_t deadline, struct link **link,
 	return check_features(*link, err);
 }
 
-int executor_check_pause(struct executor *executor, const char *place_id, int64_t generation,
-			 struct error *err)
+int places_check_pause(struct places *places, const char *place_id, int64_t generation,
+		       struct error *err)
 {
-	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
 	_cleanup_link_ struct link *link = NULL;
 
 	return place ? reach(place, boottime_ms() + PAUSE_WAIT_MS, &link, err) : -1;
@@ -50,7 +50,7 @@ int executor_check_pause(struct executor *executor, const char *place_id, int64_
 void place_repeat_pause_locked(struct open_place *place)
 {
 	if (place->paused && place->link && check_features(place->link, NULL) == 0)
-		link_tell(place->link, WIRE_PLACE_PAUSE, &(struct wire_place_pause){ 1 }, NULL);
+		link_send(place->link, WIRE_PLACE_PAUSE, &(struct wire_place_pause){ 1 }, NULL);
 }
 
 static void remember(struct open_place *place, bool paused, bool repeat)
@@ -62,10 +62,9 @@ static void remember(struct open_place *place, bool paused, bool repeat)
 	pthread_mutex_unlock(&place->lock);
 }
 
-void executor_expect_pause(struct executor *executor, const char *place_id, int64_t generation)
+void places_expect_pause(struct places *places, const char *place_id, int64_t generation)
 {
-	_cleanup_place_ struct open_place *place =
-		place_admit(executor, place_id, generation, NULL);
+	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, NULL);
 
 	if (place && !place_is_shell(place))
 		remember(place, true, true);
@@ -91,10 +90,10 @@ static int tell(struct open_place *place, bool paused, struct error *err)
 	}
 }
 
-int executor_pause_place(struct executor *executor, const char *place_id, int64_t generation,
-			 bool paused, struct error *err)
+int places_pause(struct places *places, const char *place_id, int64_t generation, bool paused,
+		 struct error *err)
 {
-	_cleanup_place_ struct open_place *place = place_admit(executor, place_id, generation, err);
+	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
 
 	if (!place)
 		return -1;

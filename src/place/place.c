@@ -7,7 +7,7 @@
  *   stopped   the holding is over: everything of it is ended
  *
  * A place whose relay exists stays connected while it is open, because that is what keeps the
- * relay's absence clock from running out: the menders connect again whatever broke.
+ * relay's absence clock from running out: the reconnectors connect again whatever broke.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -63,27 +63,27 @@ void place_unref(struct open_place *p)
 	free(p);
 }
 
-static struct open_place **find_locked(struct executor *executor, const char *id)
+static struct open_place **find_locked(struct places *places, const char *id)
 {
-	struct open_place **p = &executor->places[executor_bucket(id)];
+	struct open_place **p = &places->open[places_bucket(id)];
 
 	while (*p && !streq((*p)->id, id))
 		p = &(*p)->next;
 	return p;
 }
 
-static struct open_place *place_new(struct executor *executor, const struct exec_place *from)
+static struct open_place *place_new(struct places *places, const struct exec_place *from)
 {
 	struct open_place *p = xcalloc(1, sizeof(*p));
 
 	atomic_init(&p->refs, 1);
-	p->executor = executor;
+	p->places = places;
 	p->id = xstrdup(from->place_id);
 	p->generation = from->generation;
 	memcpy(p->key, from->key, sizeof(p->key));
 	p->root = xstrdup(from->root);
 	p->cwd = xstrdup(from->cwd);
-	p->absence_ms = from->absence_ms > 0 ? from->absence_ms : executor->absence_ms;
+	p->absence_ms = from->absence_ms > 0 ? from->absence_ms : places->absence_ms;
 	p->stopped = NOT_STOPPED;
 	p->seen_ms = boottime_ms();
 	p->stop_fd = -1;
@@ -102,17 +102,17 @@ static struct open_place *place_new(struct executor *executor, const struct exec
 
 static void mend_locked(struct open_place *p, int64_t delay)
 {
-	p->to_mend = true;
+	p->to_reconnect = true;
 	p->mend_delay = delay;
 	p->mend_at = boottime_ms() + delay;
-	pthread_cond_signal(&p->executor->mend);
+	pthread_cond_signal(&p->places->mend);
 }
 
-static bool relay_may_exist(struct executor *executor, const char *place_id)
+static bool relay_may_exist(struct places *places, const char *place_id)
 {
 	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, place_id);
 
-	return faccessat(executor->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	return faccessat(places->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* Takes it out of the table and ends what hangs on it. */
@@ -127,7 +127,7 @@ static void shut(struct open_place *p, enum exec_reason why)
 		latch_set(p->stop_fd);
 }
 
-static int open_place(struct executor *executor, const struct exec_place *from, int stop_fd,
+static int open_place(struct places *places, const struct exec_place *from, int stop_fd,
 		      struct error *err)
 {
 	struct open_place *old = NULL, *p;
@@ -136,16 +136,16 @@ static int open_place(struct executor *executor, const struct exec_place *from, 
 		return error_set(err, ERR_VALIDATION, "this is no place id");
 	if (from->root && (!path_is_absolute(from->root) || !path_is_clean(from->root)))
 		return error_set(err, ERR_VALIDATION, "a place's root is a clean absolute path");
-	pthread_mutex_lock(&executor->lock);
+	pthread_mutex_lock(&places->lock);
 
-	struct open_place **slot = find_locked(executor, from->place_id);
+	struct open_place **slot = find_locked(places, from->place_id);
 
 	if (*slot && (*slot)->generation == from->generation) {
-		pthread_mutex_unlock(&executor->lock);
+		pthread_mutex_unlock(&places->lock);
 		return 0;
 	}
 	old = *slot;
-	p = place_new(executor, from);
+	p = place_new(places, from);
 	p->one_shot = from->one_shot;
 	p->stop_fd = stop_fd;
 	/* What runs for another holder must not be reached, whatever key it has. */
@@ -154,9 +154,9 @@ static int open_place(struct executor *executor, const struct exec_place *from, 
 	*slot = p;
 	/* What is described by a sandbox is made when somebody asks for that. */
 	if (!p->fresh && !place_is_shell(p) && p->sandbox_len == 0 &&
-	    relay_may_exist(executor, p->id))
+	    relay_may_exist(places, p->id))
 		mend_locked(p, 0);
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	if (old) {
 		shut(old, EXEC_LEASE_LOST);
 		place_drop_link(old);
@@ -165,11 +165,11 @@ static int open_place(struct executor *executor, const struct exec_place *from, 
 	return 1;
 }
 
-int executor_open_place(struct executor *executor, const struct exec_place *from, struct error *err)
+int places_open(struct places *places, const struct exec_place *from, struct error *err)
 {
 	struct one_shot one_shot = from->one_shot;
 	_cleanup_close_ int stop_fd = one_shot.call ? latch_new(err) : -1;
-	int opened = one_shot.call && stop_fd < 0 ? -1 : open_place(executor, from, stop_fd, err);
+	int opened = one_shot.call && stop_fd < 0 ? -1 : open_place(places, from, stop_fd, err);
 
 	if (opened <= 0) {
 		one_shot_drop(&one_shot);
@@ -179,10 +179,10 @@ int executor_open_place(struct executor *executor, const struct exec_place *from
 	return 0;
 }
 
-struct open_place *place_admit_locked(struct executor *executor, const char *place_id,
+struct open_place *place_admit_locked(struct places *places, const char *place_id,
 				      int64_t generation, struct error *err)
 {
-	struct open_place *p = place_id ? *find_locked(executor, place_id) : NULL;
+	struct open_place *p = place_id ? *find_locked(places, place_id) : NULL;
 
 	if (!p) {
 		error_set(err, ERR_LEASE_ENDED, "the place is not open");
@@ -197,14 +197,14 @@ struct open_place *place_admit_locked(struct executor *executor, const char *pla
 	return place_ref(p);
 }
 
-struct open_place *place_admit(struct executor *executor, const char *place_id, int64_t generation,
+struct open_place *place_admit(struct places *places, const char *place_id, int64_t generation,
 			       struct error *err)
 {
-	pthread_mutex_lock(&executor->lock);
+	pthread_mutex_lock(&places->lock);
 
-	struct open_place *p = place_admit_locked(executor, place_id, generation, err);
+	struct open_place *p = place_admit_locked(places, place_id, generation, err);
 
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	return p;
 }
 
@@ -246,7 +246,7 @@ void place_drop_link(struct open_place *p)
 static void link_down(struct link *link, void *owner)
 {
 	struct open_place *p = owner;
-	struct executor *executor = p->executor;
+	struct places *places = p->places;
 	bool mend;
 
 	pthread_mutex_lock(&p->lock);
@@ -262,10 +262,10 @@ static void link_down(struct link *link, void *owner)
 	mend = mend && p->stopped == NOT_STOPPED && !p->gone && !p->superseded;
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
-	if (mend && !atomic_load(&executor->detached)) {
-		pthread_mutex_lock(&executor->lock);
+	if (mend && !atomic_load(&places->detached)) {
+		pthread_mutex_lock(&places->lock);
 		mend_locked(p, MEND_FIRST_MS);
-		pthread_mutex_unlock(&executor->lock);
+		pthread_mutex_unlock(&places->lock);
 	}
 	place_unref(p);
 }
@@ -279,11 +279,11 @@ enum reach {
 	TAKEN,   /* another server has it */
 };
 
-static uint64_t next_epoch(struct executor *executor)
+static uint64_t next_epoch(struct places *places)
 {
-	unsigned count = atomic_fetch_add(&executor->connections, 1) + 1;
+	unsigned count = atomic_fetch_add(&places->connections, 1) + 1;
 
-	return (uint64_t)executor->boot_epoch << 32 | count;
+	return (uint64_t)places->boot_epoch << 32 | count;
 }
 
 /* A connection to the relay becomes a link. The descriptor is taken in any case. */
@@ -295,7 +295,7 @@ static int new_link(struct open_place *p, int fd, struct link_options *options,
 	options->name = name;
 	options->owner = place_ref(p);
 	options->down = link_down;
-	if (link_new(p->executor->loop, fd, options, early->data, early->len, out, err) == 0)
+	if (link_new(p->places->loop, fd, options, early->data, early->len, out, err) == 0)
 		return 0;
 	place_unref(p);
 	return -1;
@@ -322,7 +322,7 @@ static int connect_ahead(struct open_place *p, int *ours, int *theirs, struct er
 		return error_errno(err, errno, "making a connection");
 	*ours = pair[0];
 	*theirs = pair[1];
-	if (hello_offer(&hello, p->id, next_epoch(p->executor), 0, &words, err) < 0)
+	if (hello_offer(&hello, p->id, next_epoch(p->places), 0, &words, err) < 0)
 		return -1;
 	return fd_write_all(*ours, words.data, words.len, err);
 }
@@ -362,7 +362,7 @@ static enum reach ask_for_relay(struct open_place *p, const struct wire_place_ma
 		.handed = true,
 		.ping_ms = ping_period((uint64_t)p->absence_ms),
 	};
-	struct keeper *keeper = p->executor->keeper;
+	struct keeper *keeper = p->places->keeper;
 	_cleanup_close_ int ours = -1, theirs = -1;
 	struct keeper_making *making;
 	int rc, attempts = 0;
@@ -395,10 +395,10 @@ static enum reach ask_for_relay(struct open_place *p, const struct wire_place_ma
 }
 
 /* What the keeper says to it; *handed: the connection has got to the relay. */
-static enum reach hear_of_relay(struct open_place *p, const struct wire_place_make *m,
-				int64_t deadline, bool *handed, struct error *err)
+static enum reach await_relay(struct open_place *p, const struct wire_place_make *m,
+			      int64_t deadline, bool *handed, struct error *err)
 {
-	struct keeper *keeper = p->executor->keeper;
+	struct keeper *keeper = p->places->keeper;
 	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
 	struct keeper_making *making;
 	bool begun;
@@ -408,7 +408,7 @@ static enum reach hear_of_relay(struct open_place *p, const struct wire_place_ma
 	making = steal(p->making);
 	begun = p->begun;
 	pthread_mutex_unlock(&p->lock);
-	rc = keeper_make_hear(keeper, making, begun ? NULL : m, deadline, &made, err);
+	rc = keeper_make_await(keeper, making, begun ? NULL : m, deadline, &made, err);
 	/* What an earlier holder's end has not removed yet makes way first. */
 	if (rc == 0 && made.state == PLACE_ENDING) {
 		rc = keeper_destroy(keeper, p->id, deadline, err);
@@ -440,7 +440,7 @@ static enum reach make_relay(struct open_place *p, int64_t deadline, struct erro
 	if (!p->making)
 		r = ask_for_relay(p, &m, deadline, &link, err);
 	if (r == REACHED)
-		r = hear_of_relay(p, &m, deadline, &handed, err);
+		r = await_relay(p, &m, deadline, &handed, err);
 	wipe(m.key, sizeof(m.key));
 	/* Not before, unless it was begun: what is said goes to this relay or to none. */
 	pthread_mutex_lock(&p->lock);
@@ -458,7 +458,7 @@ static enum reach judge(struct open_place *p, int64_t deadline, struct error *er
 
 	if (FAULT_HERE("channel.judge", err) < 0)
 		return NOT_YET;
-	if (keeper_find(p->executor->keeper, p->id, deadline, &found, err) < 0) {
+	if (keeper_find(p->places->keeper, p->id, deadline, &found, err) < 0) {
 		if (err->code != ERR_NOT_FOUND)
 			return NOT_YET;
 		error_set(err, ERR_LEASE_LOST, "the place has no relay");
@@ -473,12 +473,12 @@ static enum reach judge(struct open_place *p, int64_t deadline, struct error *er
 	return LOST;
 }
 
-static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct greeting *g,
+static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct handshake *g,
 			struct error *err)
 {
 	if (FAULT_HERE("channel.greet", err) < 0)
 		return NOT_YET;
-	if (greet_relay(fd, p->id, p->key, next_epoch(p->executor), deadline, g, err) == 0)
+	if (handshake_relay(fd, p->id, p->key, next_epoch(p->places), deadline, g, err) == 0)
 		return REACHED;
 	error_wrap(err, "greeting the relay of place %s", p->id);
 	if (g->refusal == WERR_STALE_EPOCH)
@@ -494,7 +494,7 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 			bool *greeted, struct link **out, struct error *err)
 {
 	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, p->id);
-	_cleanup_greeting_ struct greeting g = { 0 };
+	_cleanup_handshake_ struct handshake g = { 0 };
 	_cleanup_close_ int fd = -1;
 	struct link_options options = { 0 };
 	enum reach r;
@@ -511,7 +511,7 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 	}
 	if (FAULT_HERE("channel.connect", err) < 0)
 		return NOT_YET;
-	if (greet_connect(p->executor->dirfd, path, p->sandbox != NULL, &fd, &pid, err) < 0) {
+	if (handshake_connect(p->places->dirfd, path, p->sandbox != NULL, &fd, &pid, err) < 0) {
 		if (err->code == ERR_FORBIDDEN) {
 			log_warn("place %s: %s", p->id, err->message);
 			return LOST;
@@ -535,7 +535,7 @@ static int settled_locked(struct open_place *p, int64_t deadline, struct link **
 			  struct error *err)
 {
 	for (;;) {
-		if (atomic_load(&p->executor->detached))
+		if (atomic_load(&p->places->detached))
 			return error_set(err, ERR_UNAVAILABLE, "the server is going");
 		if (p->stopped != NOT_STOPPED)
 			return error_set(err, ERR_LEASE_LOST, "the place was stopped");
@@ -682,7 +682,7 @@ int place_begin(struct open_place *p, int64_t deadline, struct error *err)
 }
 
 /*
- * Made, and if it has no link yet with a mender on its way to it: greeting the relay can go on
+ * Made, and if it has no link yet with a reconnector on its way to it: greeting the relay can go on
  * while the caller writes down that there is a place, and who has something to say to it waits for
  * the link.
  */
@@ -708,9 +708,9 @@ int place_make(struct open_place *p, int64_t deadline, struct error *err)
 	linked = p->link != NULL;
 	pthread_mutex_unlock(&p->lock);
 	if (rc >= 0 && !linked) {
-		pthread_mutex_lock(&p->executor->lock);
+		pthread_mutex_lock(&p->places->lock);
 		mend_locked(p, 0);
-		pthread_mutex_unlock(&p->executor->lock);
+		pthread_mutex_unlock(&p->places->lock);
 	}
 	return rc < 0 ? -1 : 0;
 }
@@ -734,27 +734,27 @@ void place_settle(struct open_place *p, int64_t deadline)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* The menders */
+/* The reconnectors */
 
 /* The one that waits longest; NULL: none is due before *wait_until. */
-static struct open_place *next_to_mend_locked(struct executor *executor, int64_t *wait_until)
+static struct open_place *next_to_mend_locked(struct places *places, int64_t *wait_until)
 {
 	struct open_place *first = NULL;
 
-	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++)
-		for (struct open_place *p = executor->places[i]; p; p = p->next)
-			if (p->to_mend && (!first || p->mend_at < first->mend_at))
+	for (size_t i = 0; i < PLACES_BUCKETS; i++)
+		for (struct open_place *p = places->open[i]; p; p = p->next)
+			if (p->to_reconnect && (!first || p->mend_at < first->mend_at))
 				first = p;
 	*wait_until = first ? first->mend_at : -1;
 	if (!first || first->mend_at > boottime_ms())
 		return NULL;
-	first->to_mend = false;
+	first->to_reconnect = false;
 	return place_ref(first);
 }
 
 static void mend(struct open_place *p)
 {
-	struct executor *executor = p->executor;
+	struct places *places = p->places;
 	_cleanup_link_ struct link *link = NULL;
 	_cleanup_error_ struct error err = { 0 };
 
@@ -764,29 +764,29 @@ static void mend(struct open_place *p)
 		log_warn("place %s: %s", p->id, err.message);
 	if (err.code == ERR_LEASE_LOST || err.code == ERR_UNAVAILABLE)
 		return;
-	pthread_mutex_lock(&executor->lock);
+	pthread_mutex_lock(&places->lock);
 	mend_locked(p, MIN_OF(MAX_OF(p->mend_delay, MEND_FIRST_MS) * 2, MEND_MAX_MS));
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 }
 
-void *mender_main(void *arg)
+void *reconnector_main(void *arg)
 {
-	struct executor *executor = arg;
+	struct places *places = arg;
 
-	pthread_mutex_lock(&executor->lock);
-	while (!executor->menders_stop) {
+	pthread_mutex_lock(&places->lock);
+	while (!places->reconnectors_stop) {
 		int64_t wait_until;
-		struct open_place *p = next_to_mend_locked(executor, &wait_until);
+		struct open_place *p = next_to_mend_locked(places, &wait_until);
 
 		if (!p) {
-			cond_wait_until(&executor->mend, &executor->lock, wait_until);
+			cond_wait_until(&places->mend, &places->lock, wait_until);
 			continue;
 		}
-		pthread_mutex_unlock(&executor->lock);
+		pthread_mutex_unlock(&places->lock);
 		mend(p);
 		place_unref(p);
-		pthread_mutex_lock(&executor->lock);
+		pthread_mutex_lock(&places->lock);
 	}
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	return NULL;
 }

@@ -1,11 +1,11 @@
 /*
  * What the files of this room share about places and execs.
  *
- *     executor    tables of open places and of execs that are going, and the threads that mend
+ *     places    tables of open places and of execs that are going, and the threads that mend
  *     open_place  one holding of a place: how to make its relay, and the link to it
  *     exec        one command; its thread in exec_wait takes what comes on its stream
  *
- * Lock order: executor -> place -> exec -> link. No lock is held over a blocking call.
+ * Lock order: places -> place -> exec -> link. No lock is held over a blocking call.
  */
 #pragma once
 
@@ -19,9 +19,9 @@
 #include "wire/place.h"
 
 #define MARK_OWNER "BERTH_OWNER"
-#define EXECUTOR_BUCKETS 256
+#define PLACES_BUCKETS 256
 /* So many relays may hang at once before the others wait for them, a second each. */
-#define EXECUTOR_MENDERS 4
+#define PLACES_MENDERS 4
 #define NOT_STOPPED (-1)
 /* Unread output of one exec in this process; topped up in portions. */
 #define EXEC_WINDOW (1u << 20)
@@ -29,7 +29,7 @@
 struct open_place {
 	struct open_place *next; /* in its bucket */
 	atomic_int refs;
-	struct executor *executor;
+	struct places *places;
 	char *id;
 	int64_t generation;
 	uint8_t key[PLACE_KEY_SIZE];
@@ -62,15 +62,15 @@ struct open_place {
 	unsigned calls;  /* one-shot calls that are under way */
 	int64_t calls_until; /* when the last of all of them is over by its timeout */
 	uint64_t walls;      /* of a native place that was made */
-	/* The menders', under the executor's lock. */
-	bool to_mend;
+	/* The reconnectors', under the lock of all places. */
+	bool to_reconnect;
 	int64_t mend_at;
 	int64_t mend_delay;
 };
 
-/* A one-shot call of a place that may go on without anybody; see executor_place_is_loose. */
-struct loose_call {
-	struct loose_call *next;
+/* A one-shot call of a place that may go on without anybody; see places_is_unfenced. */
+struct unfenced_call {
+	struct unfenced_call *next;
 	char *place_id;
 	int64_t until;
 };
@@ -89,7 +89,7 @@ struct exec_input {
 struct exec {
 	struct exec *next; /* in its bucket */
 	atomic_int refs;
-	struct executor *executor;
+	struct places *places;
 	struct open_place *place; /* a reference */
 	char id[ID_SIZE];
 	uint8_t wire_id[WIRE_ID_SIZE];
@@ -103,7 +103,7 @@ struct exec {
 	 */
 	_Atomic(int64_t) overdue, overdue_last;
 	pid_t pid;
-	bool waited; /* under the executor's lock */
+	bool waited; /* under the lock of all places */
 
 	/* Of the thread that starts or waits. */
 	uint64_t taken;   /* offset of the next byte of output */
@@ -123,7 +123,7 @@ struct exec {
 	bool kill_at_once;
 };
 
-struct executor {
+struct places {
 	struct clock *clock;
 	char *owner;
 	int64_t boot_epoch;
@@ -139,19 +139,19 @@ struct executor {
 	pthread_mutex_t lock;   /* everything below */
 	pthread_cond_t changed; /* an exec has left the table */
 	pthread_cond_t reached; /* a place is unlisted, or the server is going */
-	struct open_place *places[EXECUTOR_BUCKETS];
-	struct exec *execs[EXECUTOR_BUCKETS];
+	struct open_place *open[PLACES_BUCKETS];
+	struct exec *execs[PLACES_BUCKETS];
 	size_t waiting; /* threads in exec_wait */
-	struct loose_call *loose;
+	struct unfenced_call *loose;
 	size_t surveyed; /* bucket of the place that was last asked for its commands */
 
-	pthread_t menders[EXECUTOR_MENDERS];
-	size_t mender_count;
+	pthread_t reconnectors[PLACES_MENDERS];
+	size_t reconnector_count;
 	pthread_cond_t mend;
-	bool menders_stop;
+	bool reconnectors_stop;
 };
 
-unsigned executor_bucket(const char *id);
+unsigned places_bucket(const char *id);
 
 /* place.c */
 struct open_place *place_ref(struct open_place *place);
@@ -162,10 +162,10 @@ static inline void place_unrefp(struct open_place **place)
 		place_unref(*place);
 }
 #define _cleanup_place_ _cleanup_(place_unrefp)
-/* The open place, checked for the generation; a reference. Called with the executor's lock. */
-struct open_place *place_admit_locked(struct executor *executor, const char *place_id,
+/* The open place, checked for the generation; a reference. Called with the lock of all places. */
+struct open_place *place_admit_locked(struct places *places, const char *place_id,
 				      int64_t generation, struct error *err);
-struct open_place *place_admit(struct executor *executor, const char *place_id, int64_t generation,
+struct open_place *place_admit(struct places *places, const char *place_id, int64_t generation,
 			       struct error *err);
 /*
  * The link to the place's relay, a reference; with `make` a relay is made when there is none yet.
@@ -191,10 +191,10 @@ int place_stopped(struct open_place *place);
 void place_note_reached(struct open_place *place);
 /* pause.c: with the place's lock held. */
 void place_repeat_pause_locked(struct open_place *place);
-void *mender_main(void *executor);
+void *reconnector_main(void *places);
 
 /* exec.c */
-struct exec *exec_find_locked(struct executor *executor, const char *exec_id);
+struct exec *exec_find_locked(struct places *places, const char *exec_id);
 void exec_unref(struct exec *exec);
 
 /* output.c: takes the items. 1: one was the exit, the result is filled. -1: the link is to blame
@@ -211,12 +211,12 @@ int exec_store_hole(struct exec *exec, uint64_t len, struct error *err);
 /* dead_relay.c: the end and the rest of the output, from what its dead relay left on disk. 1: the
  * result is filled; 0: it had not ended there, and err is untouched; -1: the server is going, or
  * what is there cannot be read now. */
-int exec_salvage(struct exec *exec, struct error *err);
+int exec_from_dead_relay(struct exec *exec, struct error *err);
 
 /* environment.c */
 char **exec_default_environment(void);
 /* NULL with ERR_VALIDATION. */
-char **exec_environment(const struct executor *executor, const struct exec_spec *spec,
+char **exec_environment(const struct places *places, const struct exec_spec *spec,
 			struct error *err);
 
 /* input.c: with the exec's lock held. */

@@ -10,15 +10,15 @@
 #include "link/fault_points.h"
 #include "place/places.h"
 
-#define HELD_MAX 4096 /* commands of one relay */
+#define MEMORY_LOG_MAX 4096 /* commands of one relay */
 
 void place_note_reached(struct open_place *place)
 {
-	struct executor *executor = place->executor;
+	struct places *places = place->places;
 
-	pthread_mutex_lock(&executor->lock);
-	pthread_cond_broadcast(&executor->reached);
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_lock(&places->lock);
+	pthread_cond_broadcast(&places->reached);
+	pthread_mutex_unlock(&places->lock);
 }
 
 static bool take_unlisted(struct open_place *place, struct reached_place *out)
@@ -38,33 +38,33 @@ static bool take_unlisted(struct open_place *place, struct reached_place *out)
 	return due;
 }
 
-static bool next_locked(struct executor *executor, struct reached_place *out)
+static bool next_locked(struct places *places, struct reached_place *out)
 {
 	/* On from the last one: a relay that does not answer must not keep the others waiting. */
-	for (size_t i = 0; i < EXECUTOR_BUCKETS; i++) {
-		executor->surveyed = (executor->surveyed + 1) % EXECUTOR_BUCKETS;
-		for (struct open_place *p = executor->places[executor->surveyed]; p; p = p->next)
+	for (size_t i = 0; i < PLACES_BUCKETS; i++) {
+		places->surveyed = (places->surveyed + 1) % PLACES_BUCKETS;
+		for (struct open_place *p = places->open[places->surveyed]; p; p = p->next)
 			if (take_unlisted(p, out))
 				return true;
 	}
 	return false;
 }
 
-bool executor_await_reached(struct executor *executor, struct reached_place *out)
+bool places_await_reached(struct places *places, struct reached_place *out)
 {
 	bool found = false;
 
-	pthread_mutex_lock(&executor->lock);
-	while (!atomic_load(&executor->detached) && !(found = next_locked(executor, out)))
-		cond_wait_until(&executor->reached, &executor->lock, -1);
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_lock(&places->lock);
+	while (!atomic_load(&places->detached) && !(found = next_locked(places, out)))
+		cond_wait_until(&places->reached, &places->lock, -1);
+	pthread_mutex_unlock(&places->lock);
 	return found;
 }
 
-void executor_ask_again(struct executor *executor, const struct reached_place *reached)
+void places_ask_again(struct places *places, const struct reached_place *reached)
 {
 	_cleanup_place_ struct open_place *place =
-		place_admit(executor, reached->place_id, reached->generation, NULL);
+		place_admit(places, reached->place_id, reached->generation, NULL);
 
 	if (!place)
 		return;
@@ -87,9 +87,9 @@ static int take_state(void *arg, const struct wire_message *m, struct error *err
 
 	if (m->type != WIRE_EXEC_STATE)
 		return 0;
-	if (l->count == HELD_MAX)
+	if (l->count == MEMORY_LOG_MAX)
 		return error_set(err, ERR_TOO_MANY, "the relay lists more than %d commands",
-				 HELD_MAX);
+				 MEMORY_LOG_MAX);
 	if ((l->count & (l->count - 1)) == 0)
 		l->items =
 			xreallocarray(l->items, MAX_OF(2 * l->count, (size_t)8), sizeof(*l->items));
@@ -100,11 +100,11 @@ static int take_state(void *arg, const struct wire_message *m, struct error *err
 	return 0;
 }
 
-int executor_list_execs(struct executor *executor, const struct reached_place *reached,
-			int64_t wait_ms, struct held_exec **held, size_t *count, struct error *err)
+int places_list_execs(struct places *places, const struct reached_place *reached, int64_t wait_ms,
+		      struct held_exec **held, size_t *count, struct error *err)
 {
 	_cleanup_place_ struct open_place *place =
-		place_admit(executor, reached->place_id, reached->generation, err);
+		place_admit(places, reached->place_id, reached->generation, err);
 	_cleanup_link_ struct link *link = NULL;
 	int64_t deadline = boottime_ms() + wait_ms;
 	struct listing l = { 0 };
@@ -125,21 +125,21 @@ int executor_list_execs(struct executor *executor, const struct reached_place *r
 	return 0;
 }
 
-bool executor_has_exec(struct executor *executor, const char *exec_id)
+bool places_has_exec(struct places *places, const char *exec_id)
 {
-	pthread_mutex_lock(&executor->lock);
+	pthread_mutex_lock(&places->lock);
 
-	bool has = exec_find_locked(executor, exec_id) != NULL;
+	bool has = exec_find_locked(places, exec_id) != NULL;
 
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	return has;
 }
 
-int executor_end_unknown(struct executor *executor, const struct reached_place *reached,
-			 const char *exec_id, struct error *err)
+int places_end_unknown(struct places *places, const struct reached_place *reached,
+		       const char *exec_id, struct error *err)
 {
 	_cleanup_place_ struct open_place *place =
-		place_admit(executor, reached->place_id, reached->generation, err);
+		place_admit(places, reached->place_id, reached->generation, err);
 	struct wire_exec_kill m = { .reason = REASON_CANCELLED, .at_once = 1 };
 	_cleanup_link_ struct link *link = place ? place_current_link(place) : NULL;
 
@@ -147,5 +147,5 @@ int executor_end_unknown(struct executor *executor, const struct reached_place *
 		return -1;
 	if (!link || !exec_wire_id(exec_id, m.exec_id))
 		return error_set(err, ERR_UNAVAILABLE, "the place has no connection now");
-	return link_tell(link, WIRE_EXEC_KILL, &m, err);
+	return link_send(link, WIRE_EXEC_KILL, &m, err);
 }

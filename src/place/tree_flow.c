@@ -61,7 +61,7 @@ void tree_flow_close(struct tree_flow *f)
 {
 	/* After DONE only the end of the stream follows. */
 	if (f->stream && !f->done && link_is_up(stream_link(f->stream)))
-		stream_say(f->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
+		stream_send(f->stream, WIRE_RESET, &(struct wire_reset){}, NULL);
 	stream_close(f->stream);
 	f->stream = NULL;
 	buf_free(&f->out);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "relay/exec.h"
 
-int aside_start(struct relay *relay, struct aside *aside, int (*work)(void *), void *arg)
+int background_start(struct relay *relay, struct background *aside, int (*work)(void *), void *arg)
 {
 	pid_t pid = fork();
 
@@ -21,10 +21,10 @@ int aside_start(struct relay *relay, struct aside *aside, int (*work)(void *), v
 	return 0;
 }
 
-bool aside_reaped(struct relay *relay, pid_t pid, int status)
+bool background_reaped(struct relay *relay, pid_t pid, int status)
 {
-	for (struct aside **p = &relay->asides; *p; p = &(*p)->next) {
-		struct aside *aside = *p;
+	for (struct background **p = &relay->asides; *p; p = &(*p)->next) {
+		struct background *aside = *p;
 
 		if (aside->pid != pid)
 			continue;

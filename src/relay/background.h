@@ -6,14 +6,14 @@
 
 #include "relay/relay.h"
 
-struct aside {
-	struct aside *next;
+struct background {
+	struct background *next;
 	pid_t pid;
 	/* errnum: what the work returned; EIO when it was cut short. */
-	void (*done)(struct aside *, int errnum);
+	void (*done)(struct background *, int errnum);
 };
 
 /* The work runs in the child and returns 0 or an errno below 256. -1: no child could be made. */
-int aside_start(struct relay *relay, struct aside *aside, int (*work)(void *), void *arg);
+int background_start(struct relay *relay, struct background *aside, int (*work)(void *), void *arg);
 /* True if the child was one of these; `done` has then been called. */
-bool aside_reaped(struct relay *relay, pid_t pid, int status);
+bool background_reaped(struct relay *relay, pid_t pid, int status);

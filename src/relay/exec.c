@@ -125,7 +125,7 @@ void exec_advance(struct exec *exec)
 		exec_record(exec);
 }
 
-void exec_tree_emptied(struct exec *exec)
+void exec_procs_emptied(struct exec *exec)
 {
 	exec->tree_empty = true;
 	exec_advance(exec);

@@ -35,7 +35,7 @@ struct exec {
 	enum wire_exec_phase phase;
 	pid_t pid;
 	bool pty;
-	struct tree tree;
+	struct procs tree;
 
 	struct outlet outlet[OUTLETS];
 	struct ring ring;
@@ -103,7 +103,7 @@ void exec_describe(const struct exec *exec, struct wire_exec_state *out);
 /* Told by the tree: the main process ended; nothing of the tree is left. */
 void exec_main_ended(struct exec *exec, int wait_status, uint64_t user_us, uint64_t sys_us,
 		     uint64_t max_rss_kb);
-void exec_tree_emptied(struct exec *exec);
+void exec_procs_emptied(struct exec *exec);
 void exec_advance(struct exec *exec);
 
 /* start.c: everything between the request and the running program. */

@@ -32,7 +32,7 @@ struct file_stream {
 
 	uint64_t offset, end; /* reading */
 
-	struct aside aside; /* writing: the commit */
+	struct background aside; /* writing: the commit */
 	bool committing;
 	uint32_t owed;
 	int parent_fd;
@@ -99,7 +99,7 @@ static void stream_refuse(struct file_stream *f, int errnum)
 {
 	struct session *s = f->session;
 
-	session_refuse(s, f->stream, beneath_error(errnum), errnum, "%s", beneath_text(errnum));
+	session_refuse(s, f->stream, root_path_error(errnum), errnum, "%s", root_path_text(errnum));
 	stream_end(f);
 }
 
@@ -114,7 +114,7 @@ void files_read(struct session *s, const struct wire_message *m)
 	if (!f)
 		return;
 	user_files_enter(&s->relay->config.payload);
-	f->fd = beneath_open_regular(s->relay, read_m->path, &st);
+	f->fd = root_path_open_regular(s->relay, read_m->path, &st);
 	user_files_leave();
 	if (f->fd < 0) {
 		int errnum = -f->fd;
@@ -240,7 +240,7 @@ static int write_open(struct file_stream *f, const struct wire_file_write *m)
 {
 	const char *name;
 	struct stat old;
-	int r = beneath_parent(f->session->relay, m->path, &name);
+	int r = root_path_parent(f->session->relay, m->path, &name);
 
 	if (r < 0)
 		return -r;
@@ -342,7 +342,7 @@ static int commit_work(void *arg)
 	return r ? r : sync_directory(f->parent_fd);
 }
 
-static void commit_done(struct aside *aside, int errnum)
+static void commit_done(struct background *aside, int errnum)
 {
 	struct file_stream *f = container_of(aside, struct file_stream, aside);
 	struct session *s = f->session;
@@ -375,7 +375,7 @@ static void commit(struct file_stream *f)
 
 	f->aside.done = commit_done;
 	user_files_enter(&s->relay->config.payload);
-	if (aside_start(s->relay, &f->aside, commit_work, f) < 0)
+	if (background_start(s->relay, &f->aside, commit_work, f) < 0)
 		stream_refuse(f, errno);
 	else
 		f->committing = true;

@@ -24,7 +24,7 @@ struct file_tree {
 	struct session *session; /* NULL: it has ended, only the child's end is waited for */
 	struct relay *relay;
 	uint32_t stream;
-	struct aside aside;
+	struct background aside;
 	bool writes; /* is to clean up after itself: not killed */
 	bool reaped;
 	int failure; /* what the child ended with */
@@ -150,7 +150,7 @@ static void tree_advance(struct file_tree *t)
 	tree_give_up(t);
 }
 
-static void child_ended(struct aside *aside, int errnum)
+static void child_ended(struct background *aside, int errnum)
 {
 	struct file_tree *t = container_of(aside, struct file_tree, aside);
 	struct session *s = t->session;
@@ -408,7 +408,7 @@ static int start_child(struct file_tree *t, const struct wire_message *m,
 	child.job.in_fd = in[0];
 	child.job.out_fd = out[1];
 	t->aside.done = child_ended;
-	if (r == 0 && aside_start(t->relay, &t->aside, child_main, &child) < 0)
+	if (r == 0 && background_start(t->relay, &t->aside, child_main, &child) < 0)
 		r = -errno;
 	close_fdp(&in[0]);
 	close_fdp(&out[1]);

@@ -138,7 +138,7 @@ int tree_get_work(struct tree_job *job)
 	int r;
 
 	if (g.dir.root < 0)
-		return tree_out_failed(&g.out, beneath_error(-g.dir.root), -g.dir.root, "%s: %s",
+		return tree_out_failed(&g.out, root_path_error(-g.dir.root), -g.dir.root, "%s: %s",
 				       m->root, strerror(-g.dir.root));
 	tree_in_init(&in, job->in_fd, &g.out);
 	while ((r = tree_in_next(&in, &record, &err)) > 0) {

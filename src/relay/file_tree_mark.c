@@ -87,10 +87,10 @@ static bool is_shared(const struct relay *relay, const struct stat *root)
 
 static int make_root(const struct relay *relay, const char *path, bool *made)
 {
-	int r = beneath_make_parents(relay, path);
+	int r = root_path_make_parents(relay, path);
 
 	if (r == 0)
-		r = beneath_mkdir(relay, path, 0755);
+		r = root_path_mkdir(relay, path, 0755);
 	*made = r == 0;
 	/* Another one may have been quicker; then it is looked at like any other. */
 	if (r < 0 && r != -EEXIST)
@@ -110,7 +110,7 @@ int tree_root_for_put(const struct relay *relay, const struct wire_tree_put *m,
 		r = make_root(relay, m->root, &made);
 	root = MAX_OF(r, -1);
 	if (r < 0 || fstat(root, &st) < 0) {
-		*why = (struct root_refusal){ beneath_error(-r), -r, strerror(-r) };
+		*why = (struct root_refusal){ root_path_error(-r), -r, strerror(-r) };
 		return -1;
 	}
 	if (is_shared(relay, &st)) {
@@ -133,7 +133,7 @@ int tree_root_for_put(const struct relay *relay, const struct wire_tree_put *m,
 	if (r >= 0 && made)
 		r = mark(root);
 	if (r < 0) {
-		*why = (struct root_refusal){ beneath_error(-r), -r, strerror(-r) };
+		*why = (struct root_refusal){ root_path_error(-r), -r, strerror(-r) };
 		return -1;
 	}
 	return steal_fd(&root);

@@ -82,7 +82,7 @@ static int dir_settle(struct put *p, const struct open_dir *d)
 	times_of(d->mtime_ns, times);
 	r = d->mtime_ns > 0 && utimensat(fd, "", times, AT_EMPTY_PATH) < 0 ? errno : 0;
 	if (r == 0)
-		r = -beneath_chmod(fd, d->mode);
+		r = -root_path_chmod(fd, d->mode);
 	close(fd);
 	return r;
 }
@@ -127,7 +127,7 @@ static bool dir_unlock(struct put *p)
 	struct stat st;
 
 	if (fstat(p->parent, &st) < 0 || (st.st_mode & 0700) == 0700 ||
-	    beneath_chmod(p->parent, (st.st_mode & MODE_MASK) | 0700) < 0)
+	    root_path_chmod(p->parent, (st.st_mode & MODE_MASK) | 0700) < 0)
 		return false;
 	if (p->open_count == 0 || p->open[p->open_count - 1].len != len)
 		dir_remember(p, len, st.st_mode & 07777, 0);
@@ -523,7 +523,7 @@ static int change_mode(struct put *p, const struct record *record)
 	if (fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 		r = ENXIO;
 	if (r == 0)
-		r = -beneath_chmod(fd, get_le32(record->payload) & MODE_MASK);
+		r = -root_path_chmod(fd, get_le32(record->payload) & MODE_MASK);
 	close(fd);
 	return r;
 }
@@ -575,7 +575,7 @@ static int put_failed(struct put *p, int errnum)
 	if (errnum == ENOSPC || errnum == EDQUOT)
 		return tree_out_failed(&p->out, WERR_NO_SPACE, errnum,
 				       "the place's disk is full, writing %s", p->path);
-	return tree_out_failed(&p->out, beneath_error(errnum), errnum, "writing %s: %s", p->path,
+	return tree_out_failed(&p->out, root_path_error(errnum), errnum, "writing %s: %s", p->path,
 			       strerror(errnum));
 }
 

@@ -61,7 +61,7 @@ static int scan_failed(struct tree_out *out, const struct error *err)
 	if (err->code == ERR_TOO_LARGE)
 		code = WERR_TOO_LARGE;
 	else if (err->errnum)
-		code = beneath_error(err->errnum);
+		code = root_path_error(err->errnum);
 	return tree_out_failed(out, code, err->errnum, "%s", err->message);
 }
 
@@ -85,7 +85,7 @@ int tree_scan_work(struct tree_job *job)
 	};
 
 	if (r < 0)
-		return tree_out_failed(&out, beneath_error(-r), -r, "%s: %s", m->root,
+		return tree_out_failed(&out, root_path_error(-r), -r, "%s: %s", m->root,
 				       strerror(-r));
 	if (m->rules.len > 0)
 		ignore_add_global(rules, (const char *)m->rules.data, m->rules.len);
@@ -189,7 +189,7 @@ int tree_hash_work(struct tree_job *job)
 	int r;
 
 	if (dir.root < 0)
-		return tree_out_failed(&out, beneath_error(-dir.root), -dir.root, "%s: %s", root,
+		return tree_out_failed(&out, root_path_error(-dir.root), -dir.root, "%s: %s", root,
 				       strerror(-dir.root));
 	tree_in_init(&in, job->in_fd, &out);
 	while ((r = tree_in_next(&in, &record, &err)) > 0) {

@@ -199,7 +199,7 @@ bool tree_in_path(const void *bytes, size_t len, char out[TREE_PATH_MAX + 1])
 
 int tree_root_open(const struct relay *relay, const char *root)
 {
-	return beneath_open(relay, root, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
+	return root_path_open(relay, root, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
 }
 
 int tree_open(int root, const char *path, int flags)

@@ -19,7 +19,7 @@
 
 static void refuse_errno(struct session *s, uint32_t stream, int r)
 {
-	session_refuse(s, stream, beneath_error(-r), -r, "%s", beneath_text(-r));
+	session_refuse(s, stream, root_path_error(-r), -r, "%s", root_path_text(-r));
 }
 
 static void answer(struct session *s, uint32_t stream, int r)
@@ -60,8 +60,8 @@ void files_stat(struct session *s, const struct wire_message *m)
 	int r;
 
 	user_files_enter(payload(s));
-	r = beneath_open(s->relay, m->file_stat.path,
-			 O_PATH | (m->file_stat.follow ? 0 : O_NOFOLLOW));
+	r = root_path_open(s->relay, m->file_stat.path,
+			   O_PATH | (m->file_stat.follow ? 0 : O_NOFOLLOW));
 	fd = MAX_OF(r, -1);
 	if (r >= 0 && fstat(fd, &st) < 0)
 		r = -errno;
@@ -105,7 +105,7 @@ void files_list(struct session *s, const struct wire_message *m)
 	int fd;
 
 	user_files_enter(payload(s));
-	fd = beneath_open(s->relay, m->file_list.path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
+	fd = root_path_open(s->relay, m->file_list.path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
 	if (fd < 0) {
 		refuse_errno(s, m->stream, fd == -ENOTDIR ? -ENOTSUP : fd);
 	} else if (!(dir = fdopendir(fd))) {
@@ -128,10 +128,10 @@ void files_mkdir(struct session *s, const struct wire_message *m)
 	if (mkdir_m->path[0] == 0)
 		r = -EINVAL;
 	if (r == 0 && mkdir_m->parents)
-		r = beneath_make_parents(s->relay, mkdir_m->path);
+		r = root_path_make_parents(s->relay, mkdir_m->path);
 	if (r == 0)
-		r = beneath_mkdir(s->relay, mkdir_m->path, mode);
-	if (r == -EEXIST && mkdir_m->parents && beneath_check_dir(s->relay, mkdir_m->path) == 0)
+		r = root_path_mkdir(s->relay, mkdir_m->path, mode);
+	if (r == -EEXIST && mkdir_m->parents && root_path_check_dir(s->relay, mkdir_m->path) == 0)
 		r = 0;
 	answer(s, m->stream, r);
 	user_files_leave();
@@ -145,10 +145,10 @@ void files_rename(struct session *s, const struct wire_message *m)
 	int r;
 
 	user_files_enter(payload(s));
-	r = beneath_parent(s->relay, m->file_rename.from, &from_name);
+	r = root_path_parent(s->relay, m->file_rename.from, &from_name);
 	from = MAX_OF(r, -1);
 	if (r >= 0)
-		r = beneath_parent(s->relay, m->file_rename.to, &to_name);
+		r = root_path_parent(s->relay, m->file_rename.to, &to_name);
 	to = r >= 0 && from >= 0 ? r : -1;
 	if (r >= 0)
 		r = syscall(SYS_renameat2, from, from_name, to, to_name,
@@ -165,7 +165,7 @@ void files_rename(struct session *s, const struct wire_message *m)
 }
 
 struct removal {
-	struct aside aside;
+	struct background aside;
 	struct relay *relay;
 	uint64_t epoch; /* of the session that asked: an answer goes to no other */
 	uint32_t stream;
@@ -183,7 +183,7 @@ static int removal_work(void *arg)
 	return errno ? errno : EIO;
 }
 
-static void removal_done(struct aside *aside, int errnum)
+static void removal_done(struct background *aside, int errnum)
 {
 	struct removal *removal = container_of(aside, struct removal, aside);
 	struct session *s = removal->relay->session;
@@ -206,7 +206,7 @@ static int remove_tree(struct session *s, uint32_t stream, int *parent, const ch
 	removal->stream = stream;
 	removal->parent = *parent;
 	snprintf(removal->name, sizeof(removal->name), "%s", name);
-	if (aside_start(s->relay, &removal->aside, removal_work, removal) < 0) {
+	if (background_start(s->relay, &removal->aside, removal_work, removal) < 0) {
 		free(removal);
 		return -errno;
 	}
@@ -223,7 +223,7 @@ void files_remove(struct session *s, const struct wire_message *m)
 	int r;
 
 	user_files_enter(payload(s));
-	r = beneath_parent(s->relay, m->file_remove.path, &name);
+	r = root_path_parent(s->relay, m->file_remove.path, &name);
 	parent = MAX_OF(r, -1);
 	if (r >= 0)
 		r = fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
@@ -245,12 +245,12 @@ void files_chmod(struct session *s, const struct wire_message *m)
 	int r;
 
 	user_files_enter(payload(s));
-	r = beneath_open(s->relay, m->file_chmod.path, O_PATH);
+	r = root_path_open(s->relay, m->file_chmod.path, O_PATH);
 	fd = MAX_OF(r, -1);
 	if (r >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
 		r = -ENOTSUP;
 	if (r >= 0)
-		r = beneath_chmod(fd, m->file_chmod.mode);
+		r = root_path_chmod(fd, m->file_chmod.mode);
 	answer(s, m->stream, r);
 	user_files_leave();
 }

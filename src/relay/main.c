@@ -111,7 +111,7 @@ void relay_reap(struct relay *relay)
 
 		if (!relay->tree->reaped(relay, pid, status, user_us, sys_us,
 					 (uint64_t)usage.ru_maxrss))
-			aside_reaped(relay, pid, status);
+			background_reaped(relay, pid, status);
 	}
 }
 
@@ -143,12 +143,12 @@ static void choose_tree(struct relay *relay)
 {
 	_cleanup_error_ struct error err = { 0 };
 
-	relay->tree = &tree_cgroup;
+	relay->tree = &procs_cgroup;
 	if (relay->tree->init(relay, &err) == 0)
 		return;
 	if (relay->given_cgroup)
 		log_warn("the cgroup cannot be used: %s", err.message);
-	relay->tree = &tree_shim;
+	relay->tree = &procs_shim;
 	relay->tree->init(relay, NULL);
 }
 
@@ -235,7 +235,7 @@ static int relay_start(struct relay *relay, struct error *err)
 	if (relay->config.confine && empty_bounding_set(relay, err) < 0)
 		return -1;
 	if (!relay->config.has_cgroup)
-		relay->tree = &tree_shim;
+		relay->tree = &procs_shim;
 	absence_start(relay);
 	if (session_listen(relay, err) < 0)
 		return -1;

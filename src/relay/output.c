@@ -13,7 +13,7 @@
 
 #define STRETCH_MAX (64u << 10)
 #define LITTLE 4096
-#define HELD_RETRY_MS 1000
+#define MEMORY_LOG_RETRY_MS 1000
 #define PIPE_DEFAULT (64u << 10)
 #define PIPE_ENLARGED (512 << 10)
 
@@ -53,7 +53,7 @@ static void held_due(struct timer *timer)
 
 	if (ring_append(&exec->ring, exec->held_channel, exec->held.data, exec->held.len, NULL) <
 	    0) {
-		loop_arm(&exec->relay->loop, timer, HELD_RETRY_MS);
+		loop_arm(&exec->relay->loop, timer, MEMORY_LOG_RETRY_MS);
 		return;
 	}
 	buf_free(&exec->held);
@@ -69,7 +69,7 @@ static void hold(struct exec *exec, enum wire_channel channel, const uint8_t *da
 	buf_append(&exec->held, data, len);
 	exec->held_channel = channel;
 	exec->held_timer.due = held_due;
-	loop_arm(&exec->relay->loop, &exec->held_timer, HELD_RETRY_MS);
+	loop_arm(&exec->relay->loop, &exec->held_timer, MEMORY_LOG_RETRY_MS);
 	pause_outlets(exec);
 }
 

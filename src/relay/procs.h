@@ -19,7 +19,7 @@ struct relay;
 struct exec;
 struct slot;
 
-struct tree {
+struct procs {
 	struct slot *slot; /* cgroup */
 	struct timer check;
 	int check_ms;
@@ -28,7 +28,7 @@ struct tree {
 	int shim_fd;
 };
 
-struct tree_kind {
+struct procs_kind {
 	const char *name;
 	uint64_t feature;
 	/* -1: this kind cannot be had here. */
@@ -40,9 +40,9 @@ struct tree_kind {
 	/* 0 or -errno. */
 	int (*signal)(struct exec *, unsigned target, int signal);
 	void (*kill)(struct exec *);
-	/* exec_tree_emptied is called when nothing is left, maybe at once; nothing is killed. */
+	/* exec_procs_emptied is called when nothing is left, maybe at once; nothing is killed. */
 	void (*await)(struct exec *);
-	/* Kills what is left; exec_tree_emptied is called when nothing is, maybe at once. */
+	/* Kills what is left; exec_procs_emptied is called when nothing is, maybe at once. */
 	void (*finish)(struct exec *);
 	void (*release)(struct exec *);
 	/* Nothing of it runs, or it goes on; kills reach it all the same. 0 or -errno. NULL: this
@@ -57,5 +57,5 @@ struct tree_kind {
 		       uint64_t max_rss_kb);
 };
 
-extern const struct tree_kind tree_cgroup;
-extern const struct tree_kind tree_shim;
+extern const struct procs_kind procs_cgroup;
+extern const struct procs_kind procs_shim;

@@ -238,13 +238,13 @@ static void check_due(struct timer *timer)
 	struct slot *slot = exec->tree.slot;
 
 	if (slot_is_empty(slot)) {
-		exec_tree_emptied(exec);
+		exec_procs_emptied(exec);
 		return;
 	}
 	if (boottime_ms() - slot->killed_at > EMPTY_WAIT_MS) {
 		log_error("exec %s: processes survive a kill, probably inside the kernel",
 			  exec->id_text);
-		exec_tree_emptied(exec);
+		exec_procs_emptied(exec);
 		return;
 	}
 	kill_all(exec);
@@ -257,7 +257,7 @@ static void await_due(struct timer *timer)
 	struct exec *exec = container_of(timer, struct exec, tree.check);
 
 	if (slot_is_empty(exec->tree.slot)) {
-		exec_tree_emptied(exec);
+		exec_procs_emptied(exec);
 		return;
 	}
 	exec->tree.check_ms = MIN_OF(exec->tree.check_ms * 2, CHECK_MAX_MS);
@@ -267,7 +267,7 @@ static void await_due(struct timer *timer)
 static void await_empty(struct exec *exec)
 {
 	if (!exec->tree.slot || slot_is_empty(exec->tree.slot)) {
-		exec_tree_emptied(exec);
+		exec_procs_emptied(exec);
 		return;
 	}
 	exec->tree.check.due = await_due;
@@ -278,7 +278,7 @@ static void await_empty(struct exec *exec)
 static void finish(struct exec *exec)
 {
 	if (!exec->tree.slot || slot_is_empty(exec->tree.slot)) {
-		exec_tree_emptied(exec);
+		exec_procs_emptied(exec);
 		return;
 	}
 	kill_all(exec);
@@ -336,7 +336,7 @@ static bool reaped(struct relay *relay, pid_t pid, int status, uint64_t user_us,
 	return false;
 }
 
-const struct tree_kind tree_cgroup = {
+const struct procs_kind procs_cgroup = {
 	.name = "cgroup",
 	.feature = WIRE_FEATURE_TREE_CGROUP,
 	.init = init,

@@ -146,7 +146,7 @@ static void kill_all(struct exec *exec)
 static void await_empty(struct exec *exec)
 {
 	if (exec->tree.shim_pid == 0)
-		exec_tree_emptied(exec);
+		exec_procs_emptied(exec);
 	else
 		give_order(exec, ORDER_AWAIT, 0, 0);
 }
@@ -154,7 +154,7 @@ static void await_empty(struct exec *exec)
 static void finish(struct exec *exec)
 {
 	if (exec->tree.shim_pid == 0)
-		exec_tree_emptied(exec);
+		exec_procs_emptied(exec);
 	else if (!pass_over(exec))
 		give_order(exec, ORDER_FINISH, 0, 0);
 }
@@ -195,13 +195,13 @@ static bool reaped(struct relay *relay, pid_t pid, int status, uint64_t user_us,
 		if (!e->main_ended)
 			exec_main_ended(e, WIFEXITED(status) ? SIGKILL : status, user_us, sys_us,
 					max_rss_kb);
-		exec_tree_emptied(e);
+		exec_procs_emptied(e);
 		return true;
 	}
 	return false;
 }
 
-const struct tree_kind tree_shim = {
+const struct procs_kind procs_shim = {
 	.name = "shim",
 	.feature = WIRE_FEATURE_TREE_SHIM,
 	.init = init,

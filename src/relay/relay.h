@@ -21,8 +21,8 @@
 
 struct exec;
 struct session;
-struct aside;
-struct tree_kind;
+struct background;
+struct procs_kind;
 
 struct config {
 	char *place_id;
@@ -78,8 +78,8 @@ struct relay {
 	struct exec *execs;
 	uint32_t exec_count;
 	struct exec *spare_exec; /* memory of the last one that was forgotten, for the next */
-	struct aside *asides;
-	const struct tree_kind *tree;
+	struct background *asides;
+	const struct procs_kind *tree;
 	void *tree_state;   /* of the kind */
 	void *launch_stack; /* see start_prepare */
 	struct launch_oom oom;

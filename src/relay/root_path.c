@@ -21,7 +21,7 @@ struct open_how_args {
 	uint64_t flags, mode, resolve;
 };
 
-int beneath_open(const struct relay *relay, const char *path, int flags)
+int root_path_open(const struct relay *relay, const char *path, int flags)
 {
 	struct open_how_args how = {
 		.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
@@ -42,7 +42,7 @@ int beneath_open(const struct relay *relay, const char *path, int flags)
 	return -EAGAIN;
 }
 
-int beneath_parent(const struct relay *relay, const char *path, const char **name)
+int root_path_parent(const struct relay *relay, const char *path, const char **name)
 {
 	const char *slash = strrchr(path, '/');
 	_cleanup_free_ char *parent = NULL;
@@ -56,12 +56,12 @@ int beneath_parent(const struct relay *relay, const char *path, const char **nam
 		parent = xstrdup("/");
 	else
 		parent = xstrndup(path, (size_t)(slash - path));
-	return beneath_open(relay, parent, O_PATH | O_DIRECTORY);
+	return root_path_open(relay, parent, O_PATH | O_DIRECTORY);
 }
 
-int beneath_open_regular(const struct relay *relay, const char *path, struct stat *st)
+int root_path_open_regular(const struct relay *relay, const char *path, struct stat *st)
 {
-	int fd = beneath_open(relay, path, O_PATH);
+	int fd = root_path_open(relay, path, O_PATH);
 
 	if (fd < 0)
 		return fd;
@@ -72,7 +72,7 @@ int beneath_open_regular(const struct relay *relay, const char *path, struct sta
 	close(fd);
 	/* The name may mean something else by now; without blocking and looked at again, that is
 	 * safe. */
-	fd = beneath_open(relay, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+	fd = root_path_open(relay, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	if (fd >= 0 && (fstat(fd, st) < 0 || !S_ISREG(st->st_mode))) {
 		close(fd);
 		return -ENOTSUP;
@@ -80,11 +80,11 @@ int beneath_open_regular(const struct relay *relay, const char *path, struct sta
 	return fd;
 }
 
-int beneath_mkdir(const struct relay *relay, const char *path, mode_t mode)
+int root_path_mkdir(const struct relay *relay, const char *path, mode_t mode)
 {
 	const char *name;
 	_cleanup_close_ int parent = -1;
-	int r = beneath_parent(relay, path, &name);
+	int r = root_path_parent(relay, path, &name);
 
 	if (r < 0)
 		return r;
@@ -95,9 +95,9 @@ int beneath_mkdir(const struct relay *relay, const char *path, mode_t mode)
 	return fchmodat(parent, name, mode, 0) < 0 ? -errno : 0;
 }
 
-int beneath_check_dir(const struct relay *relay, const char *path)
+int root_path_check_dir(const struct relay *relay, const char *path)
 {
-	int fd = beneath_open(relay, path, O_PATH | O_DIRECTORY);
+	int fd = root_path_open(relay, path, O_PATH | O_DIRECTORY);
 
 	if (fd < 0)
 		return fd;
@@ -105,7 +105,7 @@ int beneath_check_dir(const struct relay *relay, const char *path)
 	return 0;
 }
 
-int beneath_make_parents(const struct relay *relay, const char *path)
+int root_path_make_parents(const struct relay *relay, const char *path)
 {
 	_cleanup_free_ char *prefix = xstrdup(path);
 
@@ -113,12 +113,12 @@ int beneath_make_parents(const struct relay *relay, const char *path)
 		int r;
 
 		*slash = 0;
-		r = beneath_check_dir(relay, prefix);
+		r = root_path_check_dir(relay, prefix);
 		if (r == -ENOENT)
-			r = beneath_mkdir(relay, prefix, 0755);
+			r = root_path_mkdir(relay, prefix, 0755);
 		/* Another one may have been quicker. */
 		if (r == -EEXIST)
-			r = beneath_check_dir(relay, prefix);
+			r = root_path_check_dir(relay, prefix);
 		if (r < 0)
 			return r;
 		*slash = '/';
@@ -127,7 +127,7 @@ int beneath_make_parents(const struct relay *relay, const char *path)
 }
 
 /* The descriptor names the inode; its path could lead elsewhere by the time chmod follows it. */
-int beneath_chmod(int fd, mode_t mode)
+int root_path_chmod(int fd, mode_t mode)
 {
 	char path[32];
 
@@ -139,7 +139,7 @@ int beneath_chmod(int fd, mode_t mode)
 	return chmod(path, mode) < 0 ? -errno : 0;
 }
 
-enum wire_error_code beneath_error(int errnum)
+enum wire_error_code root_path_error(int errnum)
 {
 	switch (errnum) {
 	case EXDEV:
@@ -173,7 +173,7 @@ enum wire_error_code beneath_error(int errnum)
 	}
 }
 
-const char *beneath_text(int errnum)
+const char *root_path_text(int errnum)
 {
 	switch (errnum) {
 	case EXDEV:

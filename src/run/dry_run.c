@@ -99,7 +99,7 @@ json_t *run_plan_files(struct runs *runs, const json_t *wish, const struct envir
 {
 	_cleanup_(workspace_state_clear) struct workspace_state state = { 0 };
 	char id[ID_SIZE];
-	struct workspace_wish wanted = {
+	struct workspace_request wanted = {
 		.run_id = id,
 		.path = json_str(wish, "path"),
 		.collect = !str_equal(json_str(wish, "collect"), "manual"),

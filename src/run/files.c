@@ -71,7 +71,7 @@ static void note_progress(void *arg, const struct workspace_progress *now)
 
 	if (!f->run)
 		return;
-	runs_note_progress(f->runs, f->run->id, now);
+	runs_set_progress(f->runs, f->run->id, now);
 	/* What will be over in a moment is not worth an event; many files will not be. */
 	if (mono < teller->next && (teller->told || now->files < TELL_FILES))
 		return;
@@ -137,7 +137,7 @@ static int act(const struct files *f,
 			   const struct workspace_act *, struct error *),
 	       struct error *err)
 {
-	const struct place_ref ref = { f->runs->executor, f->place->id, f->generation };
+	const struct place_ref ref = { f->runs->places, f->place->id, f->generation };
 	struct teller teller = { .files = f, .next = clock_mono(f->runs->clock) + TELL_EVERY_MS };
 	_cleanup_free_ char *upper = NULL;
 	struct workspace_act how = {
@@ -149,14 +149,13 @@ static int act(const struct files *f,
 	};
 
 	if (f->state->mode == MODE_OVERLAY &&
-	    executor_workspace_upper(f->runs->executor, f->place->id, f->generation, &upper, err) <
-		    0)
+	    places_workspace_upper(f->runs->places, f->place->id, f->generation, &upper, err) < 0)
 		return -1;
 	how.upper_path = upper;
 	return verb(f->runs->engine, f->state, &how, err);
 }
 
-int files_prepare(struct runs *runs, const struct workspace_wish *wish,
+int files_prepare(struct runs *runs, const struct workspace_request *wish,
 		  struct workspace_state *state, struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
@@ -177,7 +176,7 @@ int files_fetch(const struct files *f, struct error *err)
 {
 	if (f->state->phase >= PHASE_FETCHED)
 		return 0;
-	if (executor_end_execs(f->runs->executor, f->place->id, EXEC_CANCELLED, QUIET_MS, err) < 0)
+	if (places_end_execs(f->runs->places, f->place->id, EXEC_CANCELLED, QUIET_MS, err) < 0)
 		return error_wrap(err, "commands are still going in the place");
 	return act(f, workspace_fetch, err);
 }

@@ -28,7 +28,7 @@ struct files {
  * workspace_prepare for a place that is still to come: what an earlier try had staged is in another
  * one, and is forgotten with all that is kept of it.
  */
-int files_prepare(struct runs *runs, const struct workspace_wish *wish,
+int files_prepare(struct runs *runs, const struct workspace_request *wish,
 		  struct workspace_state *state, struct error *err);
 /* Brings them in. */
 int files_stage(const struct files *files, struct error *err);

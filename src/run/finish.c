@@ -13,7 +13,7 @@
 
 /* What the steps left behind, as a row's last words. `text` receives a message that needs building.
  */
-static void describe_exit(const struct walk *w, struct run_ending *end, char **text)
+static void describe_exit(const struct run_job *w, struct run_ending *end, char **text)
 {
 	const struct exec_result *r = &w->result;
 
@@ -58,7 +58,7 @@ static void describe_exit(const struct walk *w, struct run_ending *end, char **t
 	end->error = *text;
 }
 
-static void describe_error(const struct walk *w, struct run_ending *end)
+static void describe_error(const struct run_job *w, struct run_ending *end)
 {
 	end->error = w->err.message;
 	end->error_code = error_code_name(w->err.code);
@@ -80,14 +80,14 @@ static void describe_error(const struct walk *w, struct run_ending *end)
 
 /* A database that refuses does not change what happened: try until it takes it or the server stops.
  */
-static void write_ending(struct walk *w, const struct run_ending *end)
+static void write_ending(struct run_job *w, const struct run_ending *end)
 {
 	int64_t pause_ms = 50;
 
 	for (;;) {
 		_cleanup_error_ struct error err = { 0 };
 
-		if (run_note_end(w->o->db, w->o->clock, w->run->id, end, w->run->log_bytes, &err) >=
+		if (run_set_end(w->o->db, w->o->clock, w->run->id, end, w->run->log_bytes, &err) >=
 		    0)
 			return;
 		log_error("run %s ended %s, which could not be recorded: %s", w->run->id,
@@ -99,7 +99,7 @@ static void write_ending(struct walk *w, const struct run_ending *end)
 }
 
 /* What is known when the work is home. The place is taken down after that. */
-static json_t *timings_of(const struct walk *w)
+static json_t *timings_of(const struct run_job *w)
 {
 	json_t *timings = json_object();
 
@@ -116,7 +116,7 @@ static json_t *timings_of(const struct walk *w)
 }
 
 /* Of a failed run whose place is kept for a look: how to find it, and until when. */
-static json_t *retained(const struct walk *w, enum run_status status)
+static json_t *retained(const struct run_job *w, enum run_status status)
 {
 	json_t *result, *lease;
 
@@ -131,7 +131,7 @@ static json_t *retained(const struct walk *w, enum run_status status)
 	return result;
 }
 
-void walk_end(struct walk *w)
+void job_end(struct run_job *w)
 {
 	_cleanup_json_ json_t *result = NULL;
 	_cleanup_json_ json_t *timings = timings_of(w);
@@ -181,7 +181,7 @@ static bool all_ended(const json_t *report)
  * database refuses the end of a holding it is tried again here, because the sweep gives a run that
  * has just ended its time.
  */
-void walk_release(struct walk *w)
+void job_release(struct run_job *w)
 {
 	enum lease_status status = lease_status_for_run(w->run->status);
 	int64_t pause_ms = 50;
@@ -205,13 +205,13 @@ void walk_release(struct walk *w)
 	}
 }
 
-void walk_note_released(struct walk *w, int64_t released_ms)
+void job_note_released(struct run_job *w, int64_t released_ms)
 {
 	_cleanup_json_ json_t *timings = timings_of(w);
 	_cleanup_error_ struct error err = { 0 };
 
 	json_put_int(timings, "releasedMs", released_ms);
-	if (run_note_timings(w->o->db, w->o->clock, w->run->id, timings, &err) < 0)
+	if (run_set_timings(w->o->db, w->o->clock, w->run->id, timings, &err) < 0)
 		log_warn("run %s: timings not recorded: %s", w->run->id, err.message);
 	runs_notify(w->o->runs, w->run->id);
 }

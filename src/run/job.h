@@ -9,7 +9,7 @@
 #include "run/service.h"
 #include "workspace/workspace.h"
 
-struct walk {
+struct run_job {
 	struct orchestration *o;
 	struct run *run;
 	struct agent agent; /* empty when the run has none */
@@ -39,23 +39,23 @@ struct walk {
 	bool no_project_env;   /* the project's variables are not for this host */
 };
 
-int walk_resolve(struct walk *w, struct error *err);
-int walk_prepare(struct walk *w, struct error *err); /* stage.c */
+int job_resolve(struct run_job *w, struct error *err);
+int job_prepare(struct run_job *w, struct error *err); /* stage.c */
 /* The place cannot have the directory itself, as `err` says: it gets a copy. -1: err stands. */
-int walk_copy_instead(struct walk *w, struct error *err);
-int walk_realize(struct walk *w, struct error *err);
-int walk_stage(struct walk *w, struct error *err); /* stage.c */
-void walk_collect(struct walk *w);                 /* stage.c */
-void walk_end(struct walk *w);                     /* finish.c */
-void walk_release(struct walk *w);                 /* finish.c */
-void walk_note_released(struct walk *w, int64_t released_ms);
+int job_copy_instead(struct run_job *w, struct error *err);
+int job_realize(struct run_job *w, struct error *err);
+int job_stage(struct run_job *w, struct error *err); /* stage.c */
+void job_collect(struct run_job *w);                 /* stage.c */
+void job_end(struct run_job *w);                     /* finish.c */
+void job_release(struct run_job *w);                 /* finish.c */
+void job_note_released(struct run_job *w, int64_t released_ms);
 /* What later readers of the run want to know about where it ran. */
-int walk_describe_place(struct walk *w, struct error *err);
+int job_describe_place(struct run_job *w, struct error *err);
 
 /* What asked for it: the adapter of the request, else the agent's. */
-const char *walk_adapter(const struct walk *w);
+const char *job_adapter(const struct run_job *w);
 /* The latch also wakes runs that wait when the server stops; that is no cancelling. */
-bool walk_is_cancelled(const struct walk *w);
+bool job_is_cancelled(const struct run_job *w);
 /* Puts where it happened before the message and makes the code one of spec 01 E.1. */
 int step_failed(struct error *err, enum error_code code, const char *verb,
 		const struct environment *environment);

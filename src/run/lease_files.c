@@ -45,7 +45,7 @@ json_t *lease_stage_files(struct runs *runs, const struct lease *lease, const st
 			       .place = place,
 			       .generation = lease->generation,
 			       .cancel_fd = runs->stop_fd };
-	const struct workspace_wish wanted = {
+	const struct workspace_request wanted = {
 		.run_id = lease->id,
 		.path = json_str(wish, "path"),
 		.mode = MODE_COPY,

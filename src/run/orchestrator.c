@@ -33,7 +33,7 @@
 #define REMEMBER_MS 500
 #define DESCRIPTORS_MS 1000
 
-const char *walk_adapter(const struct walk *w)
+const char *job_adapter(const struct run_job *w)
 {
 	const char *asked = json_str(json_object_at(w->run->context, "request"), "adapterType");
 
@@ -50,7 +50,7 @@ int step_failed(struct error *err, enum error_code code, const char *verb,
 	return error_recode(err, code);
 }
 
-bool walk_is_cancelled(const struct walk *w)
+bool job_is_cancelled(const struct run_job *w)
 {
 	return latch_is_set(w->o->cancel_fd) && runs_pause(w->o->runs, 0);
 }
@@ -59,16 +59,16 @@ bool walk_is_cancelled(const struct walk *w)
 
 static void note_waiting(void *arg, const char *reason)
 {
-	struct walk *w = arg;
+	struct run_job *w = arg;
 	_cleanup_error_ struct error ignored = { 0 };
 
-	if (run_note_waiting(w->o->db, w->o->clock, w->run->id, reason, &ignored) < 0)
+	if (run_set_waiting(w->o->db, w->o->clock, w->run->id, reason, &ignored) < 0)
 		log_warn("run %s waits (%s), which could not be recorded: %s", w->run->id, reason,
 			 ignored.message);
 	runs_notify(w->o->runs, w->run->id);
 }
 
-static int acquire_place(struct walk *w, const struct workspace_mount *mount, struct error *err)
+static int acquire_place(struct run_job *w, const struct workspace_mount *mount, struct error *err)
 {
 	const json_t *asked = json_object_at(w->run->context, "request");
 	const char *named = json_str(asked, "leasePolicy");
@@ -96,7 +96,7 @@ static int acquire_place(struct walk *w, const struct workspace_mount *mount, st
 }
 
 /* Never the host instead: what can be done about it is said. */
-static int explain_default(const struct walk *w, struct error *err)
+static int explain_default(const struct run_job *w, struct error *err)
 {
 	_cleanup_free_ char *why = NULL;
 
@@ -111,7 +111,7 @@ static int explain_default(const struct walk *w, struct error *err)
 		why);
 }
 
-static int acquire(struct walk *w, struct error *err)
+static int acquire(struct run_job *w, struct error *err)
 {
 	struct workspace_mount mount;
 	bool mounts = files_mount(&w->files, &w->environment, w->masks, &mount);
@@ -119,11 +119,11 @@ static int acquire(struct walk *w, struct error *err)
 
 	/* Who makes the place may know better whether it can have the directory itself. */
 	if (acquired < 0 && mounts && err->code == ERR_UNPROCESSABLE &&
-	    walk_copy_instead(w, err) == 0)
+	    job_copy_instead(w, err) == 0)
 		acquired = acquire_place(w, NULL, err);
 	if (acquired < 0)
 		return explain_default(w, err);
-	if (run_note_running(w->o->db, w->o->clock, w->o->runs->node, w->run->id, &w->lease, err) <
+	if (run_set_running(w->o->db, w->o->clock, w->o->runs->node, w->run->id, &w->lease, err) <
 	    0)
 		return -1;
 	id_copy(w->run->lease_id, w->lease.id);
@@ -133,7 +133,7 @@ static int acquire(struct walk *w, struct error *err)
 
 /* ---- provision: the workspace's own command, once its files are there ---- */
 
-static int provision(struct walk *w, struct error *err)
+static int provision(struct run_job *w, struct error *err)
 {
 	_cleanup_json_ json_t *config = workspace_config(w->workspace.metadata);
 	const char *command = json_str_nonblank(config, "provisionCommand");
@@ -147,13 +147,13 @@ static int provision(struct walk *w, struct error *err)
 
 	if (!trimmed || w->environment.driver == DRIVER_LOCAL)
 		return 0;
-	if (walk_is_cancelled(w))
+	if (job_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED,
 				 "cancelled before the workspace was provisioned");
 	p.command = trimmed;
 	if (provision_run(w->o, &p, &detail, err) < 0)
 		return step_failed(err, ERR_REALIZE, "provision", &w->environment);
-	if (detail && walk_is_cancelled(w))
+	if (detail && job_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED,
 				 "cancelled while the workspace was provisioned");
 	if (detail) {
@@ -169,7 +169,7 @@ static int provision(struct walk *w, struct error *err)
  * The token by which the run's process speaks to the API as its agent; NULL when it has none, or
  * brings a key of its own.
  */
-static char *run_token(const struct walk *w)
+static char *run_token(const struct run_job *w)
 {
 	const struct run *run = w->run;
 	struct run_claims claims = { .issued_at = clock_now(w->o->clock) };
@@ -180,7 +180,7 @@ static char *run_token(const struct walk *w)
 	id_copy(claims.agent_id, run->agent_id);
 	id_copy(claims.company_id, run->company_id);
 	id_copy(claims.run_id, run->id);
-	snprintf(claims.adapter_type, sizeof(claims.adapter_type), "%s", walk_adapter(w));
+	snprintf(claims.adapter_type, sizeof(claims.adapter_type), "%s", job_adapter(w));
 	/* It ends with the run; the time is for when nobody could say any more that it has. */
 	claims.expires_at = claims.issued_at + MAX_OF(RUN_TOKEN_TTL_MS, run->timeout_ms * 2);
 	return run_token_make(w->o->token_key, &claims);
@@ -194,7 +194,7 @@ static void env_free(char ***env)
 	strv_free(*env);
 }
 
-static char **command_env(const struct walk *w)
+static char **command_env(const struct run_job *w)
 {
 	_cleanup_free_ char *token = run_token(w);
 	const char *const ours[][2] = {
@@ -231,7 +231,7 @@ static char **command_env(const struct walk *w)
  * A row that says how the run ended must not outlive its output. When the disk refuses, the row
  * still has the length: readers are told what is missing.
  */
-static void settle_log(struct walk *w, struct runlog *log)
+static void settle_log(struct run_job *w, struct runlog *log)
 {
 	_cleanup_error_ struct error err = { 0 };
 
@@ -242,13 +242,13 @@ static void settle_log(struct walk *w, struct runlog *log)
 
 /* The command is going in the place, whoever started it: its output to the log until it has ended.
  */
-static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, struct error *err)
+static int follow_exec(struct run_job *w, struct exec *exec, struct runlog *log, struct error *err)
 {
 	int outcome;
 
 	w->began = true;
-	if (walk_is_cancelled(w))
-		executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED, false);
+	if (job_is_cancelled(w))
+		places_cancel(w->o->places, w->run->id, EXEC_CANCELLED, false);
 	outcome = exec_wait(exec, &w->result, err);
 	w->executed = outcome == 0;
 	settle_log(w, log);
@@ -256,17 +256,17 @@ static int follow_exec(struct walk *w, struct exec *exec, struct runlog *log, st
 }
 
 /* No relay will tell whether it ran: without a note a later server would run it a second time. */
-static int leave_out(struct walk *w, struct exec *exec, struct error *why, struct error *err)
+static int leave_out(struct run_job *w, struct exec *exec, struct error *why, struct error *err)
 {
 	struct exec_result ignored;
 
-	executor_cancel(w->o->executor, w->run->id, EXEC_CANCELLED, true);
+	places_cancel(w->o->places, w->run->id, EXEC_CANCELLED, true);
 	exec_wait(exec, &ignored, NULL);
 	error_move(err, why);
 	return -1;
 }
 
-static int execute(struct walk *w, struct error *err)
+static int execute(struct run_job *w, struct error *err)
 {
 	const json_t *request = json_object_at(w->run->context, "request");
 	const json_t *tty = json_object_at(request, "tty");
@@ -297,7 +297,7 @@ static int execute(struct walk *w, struct error *err)
 	};
 	int outcome;
 
-	if (walk_is_cancelled(w))
+	if (job_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED, "cancelled before the command began");
 	if (runlog_open(w->o->logs, w->run->id, &log, err) < 0)
 		return -1;
@@ -307,8 +307,8 @@ static int execute(struct walk *w, struct error *err)
 		_cleanup_error_ struct error unrecorded = { 0 };
 
 		/* Says that the command has begun: a run that had not is simply run again. */
-		if (run_note_process(w->o->db, w->o->clock, w->run->id, exec_pid(exec),
-				     &unrecorded) < 0)
+		if (run_set_process(w->o->db, w->o->clock, w->run->id, exec_pid(exec),
+				    &unrecorded) < 0)
 			log_warn("run %s: process not recorded: %s", w->run->id,
 				 unrecorded.message);
 		runs_notify(w->o->runs, w->run->id);
@@ -321,7 +321,7 @@ static int execute(struct walk *w, struct error *err)
 	return outcome;
 }
 
-static void walk_clear(struct walk *w)
+static void job_clear(struct run_job *w)
 {
 	agent_clear(&w->agent);
 	project_clear(&w->project);
@@ -339,10 +339,10 @@ static void walk_clear(struct walk *w)
 	error_clear(&w->err);
 }
 
-typedef int step_fn(struct walk *w, struct error *err);
+typedef int step_fn(struct run_job *w, struct error *err);
 
 /* Runs a step unless an earlier one failed, and adds its duration. */
-static void step(struct walk *w, step_fn *fn, int64_t *took_ms)
+static void step(struct run_job *w, step_fn *fn, int64_t *took_ms)
 {
 	int64_t begin = clock_mono(w->o->clock);
 
@@ -355,27 +355,27 @@ static void step(struct walk *w, step_fn *fn, int64_t *took_ms)
  * The server goes, and nobody asked for the run's end. It is left as it is, as if the server had
  * been killed: queued, or running in the care of its relay. The next server takes it up.
  */
-static bool is_left_behind(const struct walk *w)
+static bool is_left_behind(const struct run_job *w)
 {
 	return w->left_behind ||
 	       ((w->err.code == ERR_CANCELLED || w->err.code == ERR_UNAVAILABLE) &&
 		!runs_pause(w->o->runs, 0));
 }
 
-static int64_t since(const struct walk *w, int64_t begin)
+static int64_t since(const struct run_job *w, int64_t begin)
 {
 	return clock_mono(w->o->clock) - begin;
 }
 
 /* Nothing is wrong with the run: this server has too much open at the moment. */
-static bool lacks_descriptors(const struct walk *w)
+static bool lacks_descriptors(const struct run_job *w)
 {
 	return (w->err.errnum == EMFILE || w->err.errnum == ENFILE) && !w->began && !w->executed &&
-	       !walk_is_cancelled(w);
+	       !job_is_cancelled(w);
 }
 
 /* False: it has to end after all. */
-static bool queue_again(struct walk *w)
+static bool queue_again(struct run_job *w)
 {
 	struct orchestration *o = w->o;
 	const char *id = w->run->id;
@@ -384,50 +384,50 @@ static bool queue_again(struct walk *w)
 
 	log_warn("run %s waits: %s", id, w->err.message);
 	report = lease_release_run(o->leases, id, LEASE_RELEASED, NULL, &w->actor, &err);
-	if (!report || run_note_requeued(o->db, o->clock, o->runs->node, id, &err) < 0) {
+	if (!report || run_set_requeued(o->db, o->clock, o->runs->node, id, &err) < 0) {
 		log_warn("run %s cannot be queued again: %s", id, err.message);
 		return false;
 	}
-	run_note_waiting(o->db, o->clock, id, "the server has too many files open", NULL);
+	run_set_waiting(o->db, o->clock, id, "the server has too many files open", NULL);
 	runs_notify(o->runs, id);
 	runs_pause(o->runs, DESCRIPTORS_MS);
 	return true;
 }
 
-static void finish(struct walk *w, int64_t begin)
+static void finish(struct run_job *w, int64_t begin)
 {
 	if (lacks_descriptors(w) && queue_again(w)) {
-		walk_clear(w);
+		job_clear(w);
 		return;
 	}
 
 	int64_t begun = clock_mono(w->o->clock);
 
 	if (!is_left_behind(w)) {
-		walk_collect(w);
+		job_collect(w);
 		w->times.collected_ms = since(w, begun);
 	}
 	if (!is_left_behind(w)) {
 		w->times.total_ms = since(w, begin);
-		walk_end(w);
+		job_end(w);
 		begun = clock_mono(w->o->clock);
-		walk_release(w);
-		walk_note_released(w, since(w, begun));
+		job_release(w);
+		job_note_released(w, since(w, begun));
 	}
-	walk_clear(w);
+	job_clear(w);
 }
 
 void orchestrate(struct orchestration *o, struct run *run)
 {
-	struct walk w = { .o = o, .run = run, .actor = run_actor(run) };
+	struct run_job w = { .o = o, .run = run, .actor = run_actor(run) };
 	int64_t begin = clock_mono(o->clock);
 
-	step(&w, walk_resolve, &w.times.acquired_ms);
-	step(&w, walk_prepare, &w.times.staged_ms);
+	step(&w, job_resolve, &w.times.acquired_ms);
+	step(&w, job_prepare, &w.times.staged_ms);
 	step(&w, acquire, &w.times.acquired_ms);
-	step(&w, walk_realize, &w.times.realized_ms);
-	step(&w, walk_stage, &w.times.staged_ms);
-	step(&w, walk_describe_place, &w.times.realized_ms);
+	step(&w, job_realize, &w.times.realized_ms);
+	step(&w, job_stage, &w.times.staged_ms);
+	step(&w, job_describe_place, &w.times.realized_ms);
 	step(&w, provision, &w.times.provisioned_ms);
 	step(&w, execute, &w.times.executed_ms);
 	finish(&w, begin);
@@ -443,7 +443,7 @@ bool run_files_are_unknown(const struct error *why)
  * What the steps before the command had found out, for those after it. Whatever cannot be read now
  * is read later: without it the work of the run would not be brought home. -1: the server is going.
  */
-static int remember(struct walk *w)
+static int remember(struct run_job *w)
 {
 	struct orchestration *o = w->o;
 	const struct run *run = w->run;
@@ -471,13 +471,13 @@ static int remember(struct walk *w)
 void orchestrate_adopted(struct orchestration *o, struct run *run, struct exec *exec,
 			 struct runlog *log)
 {
-	struct walk w = { .o = o, .run = run, .actor = run_actor(run) };
+	struct run_job w = { .o = o, .run = run, .actor = run_actor(run) };
 	int64_t begin = clock_mono(o->clock);
 
 	if (remember(&w) < 0) {
 		exec_abandon(exec);
 		runlog_close(log);
-		walk_clear(&w);
+		job_clear(&w);
 		return;
 	}
 	follow_exec(&w, exec, log, &w.err);

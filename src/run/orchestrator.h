@@ -20,7 +20,7 @@ struct orchestration {
 	struct clock *clock;
 	struct leases *leases;
 	const struct drivers *drivers;
-	struct executor *executor;
+	struct places *places;
 	struct runlog_store *logs;
 	const char *api_url, *home_path;
 	const struct run_token_key *token_key; /* NULL: runs get no tokens */

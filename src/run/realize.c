@@ -71,7 +71,7 @@ json_t *realization_request(const struct realization_source *s)
 /* ---- realize: the workspace is where the place expects it ---- */
 
 /* Directories of agents that brought none; made on first use, kept between runs. */
-static int home_directory(struct walk *w, char **path, struct error *err)
+static int home_directory(struct run_job *w, char **path, struct error *err)
 {
 	const char *owner = id_is_set(w->run->agent_id) ? w->run->agent_id : w->run->company_id;
 	_cleanup_free_ char *home = path_join(w->o->home_path, owner);
@@ -82,7 +82,7 @@ static int home_directory(struct walk *w, char **path, struct error *err)
 	return 0;
 }
 
-static int local_directory(struct walk *w, char **path, struct error *err)
+static int local_directory(struct run_job *w, char **path, struct error *err)
 {
 	struct stat st;
 
@@ -104,7 +104,7 @@ static int local_directory(struct walk *w, char **path, struct error *err)
 	return 0;
 }
 
-int walk_realize(struct walk *w, struct error *err)
+int job_realize(struct run_job *w, struct error *err)
 {
 	_cleanup_free_ char *local_path = NULL;
 	struct place_workspace workspace = { .mode = w->workspace.mode };
@@ -112,7 +112,7 @@ int walk_realize(struct walk *w, struct error *err)
 	if (local_directory(w, &local_path, err) < 0)
 		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
 	w->request = realization_request(&(struct realization_source){
-		.adapter_type = walk_adapter(w),
+		.adapter_type = job_adapter(w),
 		.run = w->run,
 		.environment_id = w->environment.id,
 		.workspace = id_is_set(w->workspace.id) ? &w->workspace : NULL,
@@ -125,7 +125,7 @@ int walk_realize(struct walk *w, struct error *err)
 			   err) < 0)
 		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
 	/* What cannot run there was refused before the lease: here the place itself is wrong. */
-	if (execution_target(walk_adapter(w), &w->environment, w->lease.metadata, &w->target, err) <
+	if (execution_target(job_adapter(w), &w->environment, w->lease.metadata, &w->target, err) <
 	    0)
 		return step_failed(err, ERR_TRANSPORT, "reach", &w->environment);
 	if (w->run->cwd && (w->environment.driver != DRIVER_LOCAL || w->files.path))
@@ -166,7 +166,7 @@ static const struct {
 };
 
 /* The driver knows how its places get files in general; the run knows what was done. */
-static void correct_sync(const struct walk *w, json_t *record)
+static void correct_sync(const struct run_job *w, json_t *record)
 {
 	enum workspace_mode mode = w->files.path ? w->files.mode : MODE_AUTO;
 	json_t *sync;
@@ -187,7 +187,7 @@ static void correct_sync(const struct walk *w, json_t *record)
 		json_put_str(json_object_at(record, "remote"), "path", w->files.place_root);
 }
 
-static int keep_realization(struct walk *w, struct error *err)
+static int keep_realization(struct run_job *w, struct error *err)
 {
 	json_t *record = json_object_at(w->realization.metadata, "workspaceRealization");
 	_cleanup_json_ json_t *metadata = NULL;
@@ -207,7 +207,7 @@ static int keep_realization(struct walk *w, struct error *err)
 }
 
 /* What later readers of the run want to know about where it ran. */
-int walk_describe_place(struct walk *w, struct error *err)
+int job_describe_place(struct run_job *w, struct error *err)
 {
 	json_t *about = json_object();
 	const json_t *m = w->lease.metadata;
@@ -232,7 +232,7 @@ int walk_describe_place(struct walk *w, struct error *err)
 	json_put_new(w->run->context, "paperclipEnvironment", about);
 	json_put_new(w->run->context, "executionTarget",
 		     execution_target_json(&w->target, &w->environment, w->lease.id));
-	return run_note_context(w->o->db, w->o->clock, w->run->id, w->run->context, err);
+	return run_set_context(w->o->db, w->o->clock, w->run->id, w->run->context, err);
 }
 
 /* ---- provision ---- */

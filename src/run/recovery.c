@@ -136,7 +136,7 @@ static int end_lost(struct runs *runs, const struct run *run, struct error *err)
 		ending.reason = exec_reason_name(EXEC_CANCELLED);
 		ending.result = NULL;
 	}
-	return run_note_end(runs->db, runs->clock, run->id, &ending, MAX_OF(log_bytes, 0), err);
+	return run_set_end(runs->db, runs->clock, run->id, &ending, MAX_OF(log_bytes, 0), err);
 }
 
 static int release_leases(struct runs *runs, const struct run *run, enum lease_status status,
@@ -260,7 +260,7 @@ static enum verdict expect(struct search *s, struct error *err)
 		return err->code == ERR_LEASE_ENDED || err->code == ERR_NOT_FOUND ? LOST : NOT_YET;
 	spec.place_id = place.id;
 	spec.generation = lease.generation;
-	if (exec_expect(s->runs->executor, &spec, &s->exec, err) < 0)
+	if (exec_expect(s->runs->places, &spec, &s->exec, err) < 0)
 		return err->code == ERR_PROCESS_LOST ? LOST : NOT_YET;
 	return GOES_ON;
 }
@@ -297,7 +297,7 @@ static enum verdict look(struct search *s, int cancel_fd, struct error *err)
 		return found;
 	/* Its relay hears of it when it is reached. */
 	if (is_cancelled(s, cancel_fd) && s->exec)
-		executor_cancel(s->runs->executor, s->id, EXEC_CANCELLED, false);
+		places_cancel(s->runs->places, s->id, EXEC_CANCELLED, false);
 	if (found == GOES_ON && exec_attach(s->exec, ATTACH_MS, err) == 0)
 		return GOES_ON;
 	if (found == GOES_ON && (err->code == ERR_LEASE_LOST || err->code == ERR_NOT_FOUND))
@@ -358,14 +358,14 @@ static int settle_lost(struct search *s, struct error *err)
 	/* Nothing failed there that would be worth a look. */
 	if (release_leases(runs, &s->run, LEASE_RELEASED, err) < 0)
 		return -1;
-	return run_note_requeued(runs->db, runs->clock, runs->node, s->id, err);
+	return run_set_requeued(runs->db, runs->clock, runs->node, s->id, err);
 }
 
 static void follow(struct search *s, struct orchestration *o)
 {
 	_cleanup_error_ struct error err = { 0 };
 
-	if (run_note_adopted(s->runs->db, s->runs->clock, s->runs->node, s->id, &err) < 0)
+	if (run_set_adopted(s->runs->db, s->runs->clock, s->runs->node, s->id, &err) < 0)
 		log_warn("run %s goes on, which could not be recorded: %s", s->id, err.message);
 	else
 		log_info("run %s goes on", s->id);
@@ -383,7 +383,7 @@ static void explain(struct search *s, const struct error *why)
 	if (str_equal(s->run.status_reason, reason))
 		return;
 	log_warn("run %s is not followed yet: %s", s->id, why->message);
-	if (run_note_reconnecting(s->runs->db, s->runs->clock, s->id, reason, NULL) == 0)
+	if (run_set_reconnecting(s->runs->db, s->runs->clock, s->id, reason, NULL) == 0)
 		runs_notify(s->runs, s->id);
 }
 

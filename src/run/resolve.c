@@ -11,7 +11,7 @@
 #include "run/default.h"
 #include "run/row.h"
 
-static int load_context(struct walk *w, struct error *err)
+static int load_context(struct run_job *w, struct error *err)
 {
 	struct db *db = w->o->db;
 	struct run *run = w->run;
@@ -45,7 +45,7 @@ static int load_context(struct walk *w, struct error *err)
 	return 0;
 }
 
-static int check_environment(struct walk *w, const char *id, struct error *err)
+static int check_environment(struct run_job *w, const char *id, struct error *err)
 {
 	struct environment *e = &w->environment;
 
@@ -83,7 +83,7 @@ static void count(struct decision *d, enum trust writer, const char *what)
  * Each level that was asked, down to the one that chose: one that was passed over would have kept
  * the run elsewhere, so that it chose nothing is a decision too.
  */
-static void count_levels(const struct walk *w, const char *source, struct decision *d)
+static void count_levels(const struct run_job *w, const char *source, struct decision *d)
 {
 	const struct {
 		const char *source;
@@ -114,7 +114,7 @@ static void count_levels(const struct walk *w, const char *source, struct decisi
 }
 
 /* How the run came to its project and its workspace, if it did not name them itself. */
-static void count_links(const struct walk *w, const char *source, struct decision *d)
+static void count_links(const struct run_job *w, const char *source, struct decision *d)
 {
 	const json_t *issue = w->issue.trust;
 
@@ -129,7 +129,7 @@ static void count_links(const struct walk *w, const char *source, struct decisio
 	      "the issue's executionWorkspacePreference");
 }
 
-static void count_workspace(const struct walk *w, const char *source, struct decision *d)
+static void count_workspace(const struct run_job *w, const char *source, struct decision *d)
 {
 	if (!id_is_set(w->workspace.id))
 		return;
@@ -139,7 +139,7 @@ static void count_workspace(const struct walk *w, const char *source, struct dec
 		count(d, deciding_trust(w->workspace.trust, "cwd"), "the workspace's cwd");
 }
 
-static int refuse_decision(const struct walk *w, const struct decision *d, struct error *err)
+static int refuse_decision(const struct run_job *w, const struct decision *d, struct error *err)
 {
 	static const char *const WRITERS[] = {
 		[TRUST_AGENT] = "an agent",
@@ -157,7 +157,7 @@ static int refuse_decision(const struct walk *w, const struct decision *d, struc
 
 /* Driver local: everything that leads there was written by local trust, or the run does not begin.
  */
-static int check_host(struct walk *w, const char *source, struct error *err)
+static int check_host(struct run_job *w, const char *source, struct error *err)
 {
 	const json_t *request = json_object_at(w->run->context, "request");
 	struct decision d = { TRUST_LOCAL, NULL };
@@ -180,7 +180,7 @@ static int check_host(struct walk *w, const char *source, struct error *err)
 }
 
 /* Variables of a weaker writer are not applied on this host; the run says which were left out. */
-static void leave_out_variables(struct walk *w)
+static void leave_out_variables(struct run_job *w)
 {
 	enum trust writer = deciding_trust(w->project.trust, "env");
 	json_t *left_out, *names;
@@ -205,7 +205,7 @@ static void leave_out_variables(struct walk *w)
 		w->run->id, json_object_size(w->project.env), trust_word(writer));
 }
 
-int walk_resolve(struct walk *w, struct error *err)
+int job_resolve(struct run_job *w, struct error *err)
 {
 	_cleanup_environment_ struct environment fallback = { 0 };
 	_cleanup_error_ struct error missing = { 0 };
@@ -243,8 +243,8 @@ int walk_resolve(struct walk *w, struct error *err)
 		return -1;
 	leave_out_variables(w);
 	/* Refused before anything is leased: what cannot run there must not hold a place there. */
-	if (execution_target(walk_adapter(w), &w->environment, NULL, &w->target, err) < 0)
+	if (execution_target(job_adapter(w), &w->environment, NULL, &w->target, err) < 0)
 		return -1;
 	execution_target_clear(&w->target);
-	return run_note_environment(w->o->db, w->o->clock, w->run->id, w->environment.id, err);
+	return run_set_environment(w->o->db, w->o->clock, w->run->id, w->environment.id, err);
 }

@@ -233,7 +233,7 @@ int run_drop_files(struct runs *runs, const struct actor *actor, const char *id,
 		return -1;
 	if (workspace_drop(runs->engine, id, err) < 0)
 		return nothing_kept(&run, err);
-	if (run_note_dropped(runs->db, runs->clock, id, err) < 0)
+	if (run_set_dropped(runs->db, runs->clock, id, err) < 0)
 		return -1;
 	if (run.place_kept_until > 0)
 		let_place_go(runs, &run);

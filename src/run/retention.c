@@ -172,7 +172,7 @@ int64_t runs_prune_files(struct runs *runs, bool dry_run, struct error *err)
 			continue;
 		if (!dry_run && workspace_drop(runs->engine, *id, err) < 0)
 			return -1;
-		if (!dry_run && run_note_dropped(runs->db, runs->clock, *id, err) < 0)
+		if (!dry_run && run_set_dropped(runs->db, runs->clock, *id, err) < 0)
 			return -1;
 		count++;
 	}

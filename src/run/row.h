@@ -29,34 +29,34 @@ struct run_ending {
 };
 
 /* queued -> (still queued): where it will run, and what it waits for (NULL: nothing). */
-int run_note_environment(struct db *db, struct clock *clock, const char *id,
-			 const char *environment_id, struct error *err);
-int run_note_waiting(struct db *db, struct clock *clock, const char *id, const char *reason,
-		     struct error *err);
+int run_set_environment(struct db *db, struct clock *clock, const char *id,
+			const char *environment_id, struct error *err);
+int run_set_waiting(struct db *db, struct clock *clock, const char *id, const char *reason,
+		    struct error *err);
 /* queued -> running, with its lease. ERR_RUN_STATE when it was cancelled meanwhile. */
-int run_note_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		     const struct lease *lease, struct error *err);
-int run_note_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
-		     struct error *err);
-int run_note_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
-		     struct error *err);
+int run_set_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		    const struct lease *lease, struct error *err);
+int run_set_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
+		    struct error *err);
+int run_set_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
+		    struct error *err);
 /* Why a running run is not followed at the moment. */
-int run_note_reconnecting(struct db *db, struct clock *clock, const char *id, const char *reason,
-			  struct error *err);
+int run_set_reconnecting(struct db *db, struct clock *clock, const char *id, const char *reason,
+			 struct error *err);
 /* running -> running, in the care of this start of the server. */
-int run_note_adopted(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		     struct error *err);
+int run_set_adopted(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		    struct error *err);
 /* running -> queued: its command never began. */
-int run_note_requeued(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		      struct error *err);
-/* anything not final -> final. 1: ended by this call, 0: it had ended before. */
-int run_note_end(struct db *db, struct clock *clock, const char *id,
-		 const struct run_ending *ending, int64_t log_bytes, struct error *err);
-/* Again, with how long releasing took; the row is final already. */
-int run_note_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
+int run_set_requeued(struct db *db, struct clock *clock, const struct node *node, const char *id,
 		     struct error *err);
+/* anything not final -> final. 1: ended by this call, 0: it had ended before. */
+int run_set_end(struct db *db, struct clock *clock, const char *id, const struct run_ending *ending,
+		int64_t log_bytes, struct error *err);
+/* Again, with how long releasing took; the row is final already. */
+int run_set_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
+		    struct error *err);
 /* What was kept of its files is gone. */
-int run_note_dropped(struct db *db, struct clock *clock, const char *id, struct error *err);
+int run_set_dropped(struct db *db, struct clock *clock, const char *id, struct error *err);
 /* Values of env and stdin go, names stay (run_secrets.c). */
 int run_delete_secrets_tx(struct tx *tx, const char *id, struct error *err);
 /* Whether all that the run was given is still there to be given again; err says what is not. */

@@ -58,7 +58,7 @@ struct runs_options {
 	const struct node *node;
 	struct leases *leases;
 	const struct drivers *drivers;
-	struct executor *executor;
+	struct places *places;
 	struct runlog_store *logs;
 	struct quota quota;    /* of each company */
 	int max_parallel;      /* threads; 0: 256. Further runs stay queued with a reason */

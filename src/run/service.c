@@ -62,7 +62,7 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	runs->node = options->node;
 	runs->leases = options->leases;
 	runs->drivers = options->drivers;
-	runs->executor = options->executor;
+	runs->places = options->places;
 	runs->logs = options->logs;
 	runs->quota = options->quota;
 	runs->max_parallel = options->max_parallel > 0 ? options->max_parallel : DEFAULT_PARALLEL;
@@ -176,8 +176,8 @@ static void cancel_commands(struct runs *runs, const char *run_id, bool at_once)
 	char provision_id[ID_SIZE];
 
 	provision_exec_id(run_id, provision_id);
-	executor_cancel(runs->executor, run_id, EXEC_CANCELLED, at_once);
-	executor_cancel(runs->executor, provision_id, EXEC_CANCELLED, at_once);
+	places_cancel(runs->places, run_id, EXEC_CANCELLED, at_once);
+	places_cancel(runs->places, provision_id, EXEC_CANCELLED, at_once);
 }
 
 /* ---- dispatching ---- */
@@ -201,7 +201,7 @@ bool runs_has(struct runs *runs, const char *run_id)
 	return has;
 }
 
-void runs_note_progress(struct runs *runs, const char *run_id, const struct workspace_progress *now)
+void runs_set_progress(struct runs *runs, const char *run_id, const struct workspace_progress *now)
 {
 	struct run_task *task;
 
@@ -246,7 +246,7 @@ static void drop_task(struct run_task *task)
 	free(task);
 }
 
-static void *walk_run(void *arg)
+static void *job_run(void *arg)
 {
 	struct run_task *task = arg;
 	struct runs *runs = task->runs;
@@ -258,7 +258,7 @@ static void *walk_run(void *arg)
 		.clock = runs->clock,
 		.leases = runs->leases,
 		.drivers = runs->drivers,
-		.executor = runs->executor,
+		.places = runs->places,
 		.logs = runs->logs,
 		.api_url = runs->api_url,
 		.home_path = runs->home_path,
@@ -310,7 +310,7 @@ static bool start_task(struct runs *runs, const char *id, const char *company_id
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, RUN_STACK_BYTES);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	failed = pthread_create(&thread, &attr, walk_run, task);
+	failed = pthread_create(&thread, &attr, job_run, task);
 	pthread_attr_destroy(&attr);
 	if (failed) {
 		log_error("run %s cannot start yet: no thread: %s", id, strerror(failed));
@@ -400,7 +400,7 @@ static void explain_waiting(struct runs *runs, const char *id, bool node_is_full
 			: xasprintf("the company has %lld runs going, which is all it may have",
 				    (long long)runs->quota.runs);
 
-	run_note_waiting(runs->db, runs->clock, id, reason, NULL);
+	run_set_waiting(runs->db, runs->clock, id, reason, NULL);
 }
 
 static void dispatch_once(struct runs *runs)
@@ -490,7 +490,7 @@ static void let_go(struct runs *runs)
 		latch_set(task->cancel_fd);
 	pthread_mutex_unlock(&runs->lock);
 	latch_set(runs->stop_fd);
-	executor_detach(runs->executor);
+	places_detach(runs->places);
 }
 
 /* True when no run is left on its way. */
@@ -639,7 +639,7 @@ int run_cancel(struct runs *runs, const struct actor *actor, const char *id, str
 	if (task) {
 		cancel_commands(runs, id, c.again);
 	} else if (run->status == RUN_QUEUED && streq(run->node_id, runs->node->id)) {
-		if (run_note_end(runs->db, runs->clock, id, &never_began, 0, err) < 0)
+		if (run_set_end(runs->db, runs->clock, id, &never_began, 0, err) < 0)
 			return -1;
 		runs_notify(runs, id);
 	}

@@ -32,7 +32,7 @@ struct runs {
 	const struct node *node;
 	struct leases *leases;
 	const struct drivers *drivers;
-	struct executor *executor;
+	struct places *places;
 	struct runlog_store *logs;
 	int max_parallel;
 	struct quota quota;
@@ -72,8 +72,7 @@ bool runs_take_up(struct runs *runs, const char *run_id, const char *company_id,
 /* Tells followers that something about the run changed. */
 void runs_notify(struct runs *runs, const char *run_id);
 /* How far its files are; NULL: they are not on their way (any more). */
-void runs_note_progress(struct runs *runs, const char *run_id,
-			const struct workspace_progress *now);
+void runs_set_progress(struct runs *runs, const char *run_id, const struct workspace_progress *now);
 /* Waits; false when the service is stopping and the caller should give up. */
 bool runs_pause(struct runs *runs, int64_t ms);
 /* The thread that finds lost runs while serving (recovery.c); it ends when `stopping` is set. */

@@ -36,7 +36,7 @@ static int check_path(const char *path, struct error *err)
 }
 
 /* A place of its own kind has its workspace in one directory; only copies can be elsewhere. */
-static int check_root(const struct walk *w, struct error *err)
+static int check_root(const struct run_job *w, struct error *err)
 {
 	if (!json_str(w->run->workspace, "root") || w->files.mode == MODE_COPY)
 		return 0;
@@ -46,11 +46,11 @@ static int check_root(const struct walk *w, struct error *err)
 			 workspace_mode_name(w->files.mode));
 }
 
-static int prepare_as(struct walk *w, enum workspace_mode mode, struct error *err)
+static int prepare_as(struct run_job *w, enum workspace_mode mode, struct error *err)
 {
 	const json_t *asked = w->run->workspace;
 	struct workspace_engine *engine = w->o->runs->engine;
-	struct workspace_wish wish = {
+	struct workspace_request wish = {
 		.run_id = w->run->id,
 		.path = json_str(asked, "path"),
 		.mode = mode,
@@ -73,7 +73,7 @@ static int prepare_as(struct walk *w, enum workspace_mode mode, struct error *er
 	return overlay_prepare(&engine->results, &w->files, w->o->cancel_fd, &w->masks, err);
 }
 
-static enum workspace_mode mode_asked(const struct walk *w)
+static enum workspace_mode mode_asked(const struct run_job *w)
 {
 	enum workspace_mode mode = MODE_AUTO;
 
@@ -85,7 +85,7 @@ static enum workspace_mode mode_asked(const struct walk *w)
 }
 
 /* Only where nobody said how: who asked for an overlay is told that it cannot be. */
-int walk_copy_instead(struct walk *w, struct error *err)
+int job_copy_instead(struct run_job *w, struct error *err)
 {
 	if (mode_asked(w) != MODE_AUTO || w->files.mode != MODE_OVERLAY)
 		return -1;
@@ -95,13 +95,13 @@ int walk_copy_instead(struct walk *w, struct error *err)
 }
 
 /* By the settings of today, which may be narrower than those under which the run was queued. */
-static int check_allowed(const struct walk *w, struct error *err)
+static int check_allowed(const struct run_job *w, struct error *err)
 {
 	return workspace_allowed(w->o->runs, &w->actor, w->run->company_id, w->files.path,
 				 workspace_mode_name(w->files.mode), err);
 }
 
-int walk_prepare(struct walk *w, struct error *err)
+int job_prepare(struct run_job *w, struct error *err)
 {
 	int prepared;
 
@@ -111,7 +111,7 @@ int walk_prepare(struct walk *w, struct error *err)
 		return step_failed(err, ERR_REALIZE, "prepare the workspace for", &w->environment);
 	prepared = prepare_as(w, mode_asked(w), err);
 	if (prepared < 0 && err->code == ERR_UNPROCESSABLE)
-		prepared = walk_copy_instead(w, err);
+		prepared = job_copy_instead(w, err);
 	if (prepared == 0)
 		prepared = check_root(w, err);
 	if (prepared == 0)
@@ -126,7 +126,7 @@ int walk_prepare(struct walk *w, struct error *err)
 /* ---- stage: they are there before anything runs ---- */
 
 /* A directory of the workspace that was asked for by its name here is meant by its name there. */
-static void find_directory(struct walk *w, const char *shown)
+static void find_directory(struct run_job *w, const char *shown)
 {
 	const char *beneath = w->run->cwd ? path_beneath(w->files.path, w->run->cwd) : "";
 
@@ -136,7 +136,7 @@ static void find_directory(struct walk *w, const char *shown)
 	w->cwd = xasprintf("%s%s", shown, beneath);
 }
 
-static struct files files_of(struct walk *w, int cancel_fd)
+static struct files files_of(struct run_job *w, int cancel_fd)
 {
 	return (struct files){ .runs = w->o->runs,
 			       .id = w->run->id,
@@ -147,7 +147,7 @@ static struct files files_of(struct walk *w, int cancel_fd)
 			       .cancel_fd = cancel_fd };
 }
 
-int walk_stage(struct walk *w, struct error *err)
+int job_stage(struct run_job *w, struct error *err)
 {
 	_cleanup_free_ char *root = NULL, *shown = NULL;
 	struct files files = files_of(w, w->o->cancel_fd);
@@ -158,8 +158,8 @@ int walk_stage(struct walk *w, struct error *err)
 	files_root(&files, w->lease.metadata, json_str(w->run->workspace, "root"), &root, &shown);
 	files.place_root = root;
 	staged = files_stage(&files, err);
-	runs_note_progress(w->o->runs, w->run->id, NULL);
-	if (staged < 0 && walk_is_cancelled(w))
+	runs_set_progress(w->o->runs, w->run->id, NULL);
+	if (staged < 0 && job_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED, "cancelled while the workspace was staged");
 	if (staged < 0 && latch_is_set(w->o->cancel_fd))
 		return error_recode(err, ERR_CANCELLED);
@@ -174,7 +174,7 @@ int walk_stage(struct walk *w, struct error *err)
 /* ---- collect: what the command did comes home, whatever became of it ---- */
 
 /* The lease still holds the place: it is worth keeping. */
-static bool place_is_ours(struct walk *w)
+static bool place_is_ours(struct run_job *w)
 {
 	_cleanup_lease_ struct lease lease = { 0 };
 
@@ -205,7 +205,7 @@ static int bring_home(const struct files *files, struct error *err)
  * Never changes what the run came to. What cannot be fetched stays in its place, which is kept for
  * a while; what cannot be put into the workspace stays with the results.
  */
-void walk_collect(struct walk *w)
+void job_collect(struct run_job *w)
 {
 	struct files files = files_of(w, w->o->runs->stop_fd);
 	_cleanup_error_ struct error failure = { 0 }, unrecorded = { 0 };
@@ -227,7 +227,7 @@ void walk_collect(struct walk *w)
 		if (w->files.phase < PHASE_FETCHED && !is_gone(&failure) && place_is_ours(w))
 			w->kept_until = clock_now(w->o->clock) + PLACE_KEPT_MS;
 	}
-	runs_note_progress(w->o->runs, w->run->id, NULL);
+	runs_set_progress(w->o->runs, w->run->id, NULL);
 	if (files_note(&files, &failure, w->kept_until, EVENT_WORKSPACE_COLLECTED, &unrecorded) < 0)
 		log_warn("run %s: what came of its workspace is not on record: %s", w->run->id,
 			 unrecorded.message);

@@ -66,8 +66,8 @@ static int set_environment(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_environment(struct db *db, struct clock *clock, const char *id,
-			 const char *environment_id, struct error *err)
+int run_set_environment(struct db *db, struct clock *clock, const char *id,
+			const char *environment_id, struct error *err)
 {
 	struct note n = { .id = id, .text = environment_id, .now = clock_now(clock) };
 
@@ -83,8 +83,8 @@ static int set_waiting(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_waiting(struct db *db, struct clock *clock, const char *id, const char *reason,
-		     struct error *err)
+int run_set_waiting(struct db *db, struct clock *clock, const char *id, const char *reason,
+		    struct error *err)
 {
 	struct note n = { .id = id, .text = reason, .now = clock_now(clock) };
 
@@ -101,8 +101,8 @@ static int set_reconnecting(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_reconnecting(struct db *db, struct clock *clock, const char *id, const char *reason,
-			  struct error *err)
+int run_set_reconnecting(struct db *db, struct clock *clock, const char *id, const char *reason,
+			 struct error *err)
 {
 	struct note n = { .id = id, .text = reason, .now = clock_now(clock) };
 
@@ -121,8 +121,8 @@ static int set_running(struct tx *tx, void *arg, struct error *err)
 	return issue_begin_run_tx(tx, n->now, n->id, err);
 }
 
-int run_note_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		     const struct lease *lease, struct error *err)
+int run_set_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		    const struct lease *lease, struct error *err)
 {
 	struct note n = { .id = id, .text = lease->id, .now = clock_now(clock), .node = node };
 
@@ -142,8 +142,8 @@ static int set_context(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
-		     struct error *err)
+int run_set_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
+		    struct error *err)
 {
 	_cleanup_free_ char *text = json_text(context);
 	struct note n = { .id = id, .text = text, .now = clock_now(clock) };
@@ -161,8 +161,8 @@ static int set_process(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
-		     struct error *err)
+int run_set_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
+		    struct error *err)
 {
 	struct note n = { .id = id, .number = pid, .now = clock_now(clock) };
 
@@ -179,8 +179,8 @@ static int set_adopted(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_adopted(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		     struct error *err)
+int run_set_adopted(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		    struct error *err)
 {
 	struct note n = { .id = id, .node = node, .now = clock_now(clock) };
 
@@ -197,8 +197,8 @@ static int set_requeued(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_requeued(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		      struct error *err)
+int run_set_requeued(struct db *db, struct clock *clock, const struct node *node, const char *id,
+		     struct error *err)
 {
 	struct note n = { .id = id, .node = node, .now = clock_now(clock) };
 
@@ -225,8 +225,8 @@ static int set_end(struct tx *tx, void *arg, struct error *err)
 	return issue_end_run_tx(tx, n->now, n->id, err);
 }
 
-int run_note_end(struct db *db, struct clock *clock, const char *id,
-		 const struct run_ending *ending, int64_t log_bytes, struct error *err)
+int run_set_end(struct db *db, struct clock *clock, const char *id, const struct run_ending *ending,
+		int64_t log_bytes, struct error *err)
 {
 	_cleanup_free_ char *result = ending->result ? json_text(ending->result) : NULL;
 	struct note n = { .id = id,
@@ -249,8 +249,8 @@ static int set_timings(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
-		     struct error *err)
+int run_set_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
+		    struct error *err)
 {
 	_cleanup_free_ char *text = json_text(timings);
 	struct note n = { .id = id, .text = text, .now = clock_now(clock) };
@@ -284,7 +284,7 @@ static int set_dropped(struct tx *tx, void *arg, struct error *err)
 		       : 0;
 }
 
-int run_note_dropped(struct db *db, struct clock *clock, const char *id, struct error *err)
+int run_set_dropped(struct db *db, struct clock *clock, const char *id, struct error *err)
 {
 	struct note n = { .id = id, .now = clock_now(clock) };
 

@@ -164,19 +164,19 @@ int runlog_pack(struct runlog_store *store, const char *name, const atomic_bool 
 	if (log_name_check(name, err) < 0)
 		return -1;
 
-	struct topic *topic = topic_get(store, name);
+	struct log_state *topic = log_state_get(store, name);
 	int r = 0;
 
-	if (topic_claim(topic, &busy) == 0) {
+	if (log_state_claim(topic, &busy) == 0) {
 		r = pack_ended(store, name, stop, err);
-		topic_unclaim(topic);
-	} else if (topic_is_live(topic)) {
+		log_state_unclaim(topic);
+	} else if (log_state_is_live(topic)) {
 		/* Kept bytes may be fewer than `end`; segments that are not there are passed. */
 		int64_t end = __atomic_load_n(&topic->end, __ATOMIC_ACQUIRE);
 
 		r = pack_segments(store, name, end / store->segment_bytes - WRITER_SEGMENTS + 1,
 				  stop, err);
 	}
-	topic_put(topic);
+	log_state_put(topic);
 	return r;
 }

@@ -194,15 +194,15 @@ int runlog_remove(struct runlog_store *store, const char *name, struct error *er
 	if (log_name_check(name, err) < 0)
 		return -1;
 
-	struct topic *topic = topic_get(store, name);
-	int rc = topic_claim(topic, err);
+	struct log_state *topic = log_state_get(store, name);
+	int rc = log_state_claim(topic, err);
 
 	if (rc == 0) {
-		if (!topic_release(topic, false))
+		if (!log_state_release(topic, false))
 			rc = remove_files(store, name, err);
-		topic_unclaim(topic);
+		log_state_unclaim(topic);
 	}
-	topic_put(topic);
+	log_state_put(topic);
 	return rc;
 }
 
@@ -213,13 +213,13 @@ static int index_open(struct runlog_store *store, const char *name, struct sourc
 	if (log_name_check(name, err) < 0)
 		return -1;
 
-	struct topic *topic = topic_get(store, name);
-	struct held *held = topic_held(topic);
+	struct log_state *topic = log_state_get(store, name);
+	struct memory_log *held = log_state_held(topic);
 
-	topic_put(topic);
+	log_state_put(topic);
 	if (!held)
 		return source_open(store, name, LOG_INDEX, 0, index, err);
-	*index = source_of_held(held, LOG_INDEX);
+	*index = source_of_memory(held, LOG_INDEX);
 	return 0;
 }
 
@@ -231,7 +231,8 @@ static int64_t size_of(struct runlog_store *store, const char *name, struct erro
 
 	if (index_open(store, name, &index, err) < 0)
 		return -1;
-	data_size = index.held ? held_size(index.held, LOG_DATA) : log_data_size(store, name, err);
+	data_size = index.held ? memory_log_size(index.held, LOG_DATA)
+			       : log_data_size(store, name, err);
 	if (data_size < 0 || log_tail_find(&index, data_size, &tail, err) < 0)
 		return -1;
 	return tail.last.end;

@@ -71,15 +71,16 @@ struct follower {
 };
 
 /* A log somebody in this process has open. Lock order: store, then topic. */
-struct topic {
+struct log_state {
 	struct runlog_store *store;
-	struct topic *next;
+	struct log_state *next;
 	int refs; /* under the store's lock */
 	pthread_mutex_t lock;
-	bool claimed;      /* by a writer, or by whoever removes the log */
-	bool live;         /* a writer is appending */
-	struct held *held; /* its bytes, while they are in no file; holds a reference to this */
-	int64_t end;       /* bytes so far, kept or not; atomic, of the writer that has it */
+	bool claimed; /* by a writer, or by whoever removes the log */
+	bool live;    /* a writer is appending */
+	struct memory_log
+		*held; /* its bytes, while they are in no file; holds a reference to this */
+	int64_t end;   /* bytes so far, kept or not; atomic, of the writer that has it */
 	struct follower *followers;
 	char name[];
 };
@@ -90,25 +91,25 @@ struct runlog_store {
 	int dirfd;
 	int64_t max_bytes;
 	int64_t segment_bytes;
-	_Atomic(int64_t) held_bytes; /* of all logs that are in memory */
+	_Atomic(int64_t) memory_log_bytes; /* of all logs that are in memory */
 	atomic_bool closed;
-	struct topic *topics[64];
+	struct log_state *topics[64];
 };
 
-struct topic *topic_get(struct runlog_store *store, const char *name);
-void topic_put(struct topic *topic);
-int topic_claim(struct topic *topic, struct error *err); /* ERR_CONFLICT when it is taken */
-void topic_unclaim(struct topic *topic);
-void topic_set_live(struct topic *topic, bool live); /* tells the followers */
-bool topic_is_live(struct topic *topic);
-void topic_follow(struct topic *topic, struct follower *follower);
+struct log_state *log_state_get(struct runlog_store *store, const char *name);
+void log_state_put(struct log_state *topic);
+int log_state_claim(struct log_state *topic, struct error *err); /* ERR_CONFLICT when it is taken */
+void log_state_unclaim(struct log_state *topic);
+void log_state_set_live(struct log_state *topic, bool live); /* tells the followers */
+bool log_state_is_live(struct log_state *topic);
+void log_state_follow(struct log_state *topic, struct follower *follower);
 /* From now on it has an event. */
-int topic_watch(struct topic *topic, struct follower *follower, struct error *err);
-void topic_unfollow(struct topic *topic, struct follower *follower);
-void topic_wake(struct topic *topic);
-/* From here on until topic_release the log is in memory, and stays there when its writer closes. */
-void topic_hold(struct topic *topic, struct held *held);
+int log_state_watch(struct log_state *topic, struct follower *follower, struct error *err);
+void log_state_unfollow(struct log_state *topic, struct follower *follower);
+void log_state_wake(struct log_state *topic);
+/* From here on until log_state_release the log is in memory, and stays there when its writer closes. */
+void log_state_hold(struct log_state *topic, struct memory_log *held);
 /* moved: its bytes are in files now; else it is gone. False when it was not in memory. */
-bool topic_release(struct topic *topic, bool moved);
+bool log_state_release(struct log_state *topic, bool moved);
 /* A reference of the caller's, or NULL: it is in files, if anywhere. */
-struct held *topic_held(struct topic *topic);
+struct memory_log *log_state_held(struct log_state *topic);

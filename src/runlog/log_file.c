@@ -10,11 +10,11 @@ void source_close(struct source *source)
 	close_fdp(&source->fd);
 	pack_close(source->pack);
 	source->pack = NULL;
-	held_unref(source->held);
+	memory_log_unref(source->held);
 	source->held = NULL;
 }
 
-struct source source_of_held(struct held *held, enum log_file which)
+struct source source_of_memory(struct memory_log *held, enum log_file which)
 {
 	return (struct source){ .fd = -1, .held = held, .which = which };
 }
@@ -93,7 +93,7 @@ int64_t source_size(const struct source *source, struct error *err)
 	if (source->pack)
 		return pack_size(source->pack);
 	if (source->held)
-		return held_size(source->held, source->which);
+		return memory_log_size(source->held, source->which);
 	if (fstat(source->fd, &st) < 0)
 		return error_errno(err, errno, "look at a log");
 	return st.st_size;
@@ -104,7 +104,7 @@ ssize_t source_read(struct source *source, void *buf, size_t len, int64_t offset
 	size_t done = 0;
 
 	if (source->held)
-		return held_read(source->held, source->which, buf, len, offset);
+		return memory_log_read(source->held, source->which, buf, len, offset);
 	while (done < len) {
 		int64_t at = offset + (int64_t)done;
 		char *to = (char *)buf + done;

@@ -14,9 +14,9 @@
 #include "runlog/pack.h"
 
 struct source {
-	int fd;            /* plain; -1: it is one of the others, or nothing is open */
-	struct pack *pack; /* or NULL */
-	struct held *held; /* or NULL; a reference */
+	int fd;                  /* plain; -1: it is one of the others, or nothing is open */
+	struct pack *pack;       /* or NULL */
+	struct memory_log *held; /* or NULL; a reference */
 	enum log_file which;
 };
 #define SOURCE_NONE ((struct source){ .fd = -1 })
@@ -30,7 +30,7 @@ int64_t source_size(const struct source *source, struct error *err); /* -1 */
 ssize_t source_read(struct source *source, void *buf, size_t len, int64_t offset,
 		    struct error *err);
 /* What is in memory; takes the reference. */
-struct source source_of_held(struct held *held, enum log_file which);
+struct source source_of_memory(struct memory_log *held, enum log_file which);
 
 enum log_form { FORM_PLAIN, FORM_PACKED, FORM_HALF }; /* HALF: being packed or unpacked */
 /* The path below the store's directory; free it. */

@@ -45,13 +45,13 @@ static void store_put(struct runlog_store *store)
 }
 
 /* One that nobody writes any more; a reference. */
-static struct topic *find_held(struct runlog_store *store)
+static struct log_state *find_held(struct runlog_store *store)
 {
-	struct topic *found = NULL;
+	struct log_state *found = NULL;
 
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < ARRAY_SIZE(store->topics) && !found; i++) {
-		for (struct topic *t = store->topics[i]; t && !found; t = t->next) {
+		for (struct log_state *t = store->topics[i]; t && !found; t = t->next) {
 			pthread_mutex_lock(&t->lock);
 			if (t->held && !t->claimed)
 				found = t;
@@ -66,19 +66,19 @@ static struct topic *find_held(struct runlog_store *store)
 
 void runlog_store_close(struct runlog_store *store)
 {
-	struct topic *topic;
+	struct log_state *topic;
 
 	if (!store)
 		return;
 	atomic_store(&store->closed, true);
 	while ((topic = find_held(store))) {
-		topic_release(topic, false);
-		topic_put(topic);
+		log_state_release(topic, false);
+		log_state_put(topic);
 	}
 	store_put(store);
 }
 
-static struct topic **bucket_of(struct runlog_store *store, const char *name)
+static struct log_state **bucket_of(struct runlog_store *store, const char *name)
 {
 	uint32_t hash = 2166136261u;
 
@@ -87,10 +87,10 @@ static struct topic **bucket_of(struct runlog_store *store, const char *name)
 	return &store->topics[hash % ARRAY_SIZE(store->topics)];
 }
 
-struct topic *topic_get(struct runlog_store *store, const char *name)
+struct log_state *log_state_get(struct runlog_store *store, const char *name)
 {
-	struct topic **bucket = bucket_of(store, name);
-	struct topic *topic;
+	struct log_state **bucket = bucket_of(store, name);
+	struct log_state *topic;
 
 	pthread_mutex_lock(&store->lock);
 	for (topic = *bucket; topic; topic = topic->next) {
@@ -113,7 +113,7 @@ struct topic *topic_get(struct runlog_store *store, const char *name)
 	return topic;
 }
 
-void topic_put(struct topic *topic)
+void log_state_put(struct log_state *topic)
 {
 	struct runlog_store *store = topic->store;
 
@@ -122,7 +122,7 @@ void topic_put(struct topic *topic)
 		pthread_mutex_unlock(&store->lock);
 		return;
 	}
-	for (struct topic **p = bucket_of(store, topic->name); *p; p = &(*p)->next) {
+	for (struct log_state **p = bucket_of(store, topic->name); *p; p = &(*p)->next) {
 		if (*p == topic) {
 			*p = topic->next;
 			break;
@@ -134,7 +134,7 @@ void topic_put(struct topic *topic)
 	store_put(store);
 }
 
-int topic_claim(struct topic *topic, struct error *err)
+int log_state_claim(struct log_state *topic, struct error *err)
 {
 	pthread_mutex_lock(&topic->lock);
 
@@ -147,14 +147,14 @@ int topic_claim(struct topic *topic, struct error *err)
 	return 0;
 }
 
-void topic_unclaim(struct topic *topic)
+void log_state_unclaim(struct log_state *topic)
 {
 	pthread_mutex_lock(&topic->lock);
 	topic->claimed = false;
 	pthread_mutex_unlock(&topic->lock);
 }
 
-void topic_hold(struct topic *topic, struct held *held)
+void log_state_hold(struct log_state *topic, struct memory_log *held)
 {
 	pthread_mutex_lock(&topic->store->lock);
 	topic->refs++;
@@ -164,25 +164,25 @@ void topic_hold(struct topic *topic, struct held *held)
 	pthread_mutex_unlock(&topic->lock);
 }
 
-bool topic_release(struct topic *topic, bool moved)
+bool log_state_release(struct log_state *topic, bool moved)
 {
 	pthread_mutex_lock(&topic->lock);
 
-	struct held *held = steal(topic->held);
+	struct memory_log *held = steal(topic->held);
 
 	pthread_mutex_unlock(&topic->lock);
 	if (!held)
 		return false;
-	held_leave(held, moved);
-	topic_put(topic);
+	memory_log_leave(held, moved);
+	log_state_put(topic);
 	return true;
 }
 
-struct held *topic_held(struct topic *topic)
+struct memory_log *log_state_held(struct log_state *topic)
 {
 	pthread_mutex_lock(&topic->lock);
 
-	struct held *held = topic->held ? held_ref(topic->held) : NULL;
+	struct memory_log *held = topic->held ? memory_log_ref(topic->held) : NULL;
 
 	pthread_mutex_unlock(&topic->lock);
 	return held;
@@ -197,8 +197,8 @@ void runlog_each_live(struct runlog_store *store, runlog_live_fn *fn, void *arg)
 {
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < ARRAY_SIZE(store->topics); i++) {
-		for (struct topic *topic = store->topics[i]; topic; topic = topic->next) {
-			if (topic_is_live(topic))
+		for (struct log_state *topic = store->topics[i]; topic; topic = topic->next) {
+			if (log_state_is_live(topic))
 				fn(arg, topic->name,
 				   __atomic_load_n(&topic->end, __ATOMIC_ACQUIRE));
 		}
@@ -206,21 +206,21 @@ void runlog_each_live(struct runlog_store *store, runlog_live_fn *fn, void *arg)
 	pthread_mutex_unlock(&store->lock);
 }
 
-static void wake_locked(struct topic *topic)
+static void wake_locked(struct log_state *topic)
 {
 	for (struct follower *f = topic->followers; f; f = f->next)
 		if (f->event_fd >= 0)
 			latch_set(f->event_fd);
 }
 
-void topic_wake(struct topic *topic)
+void log_state_wake(struct log_state *topic)
 {
 	pthread_mutex_lock(&topic->lock);
 	wake_locked(topic);
 	pthread_mutex_unlock(&topic->lock);
 }
 
-void topic_set_live(struct topic *topic, bool live)
+void log_state_set_live(struct log_state *topic, bool live)
 {
 	pthread_mutex_lock(&topic->lock);
 	topic->live = live;
@@ -228,7 +228,7 @@ void topic_set_live(struct topic *topic, bool live)
 	pthread_mutex_unlock(&topic->lock);
 }
 
-bool topic_is_live(struct topic *topic)
+bool log_state_is_live(struct log_state *topic)
 {
 	pthread_mutex_lock(&topic->lock);
 
@@ -238,7 +238,7 @@ bool topic_is_live(struct topic *topic)
 	return live;
 }
 
-void topic_follow(struct topic *topic, struct follower *f)
+void log_state_follow(struct log_state *topic, struct follower *f)
 {
 	pthread_mutex_lock(&topic->lock);
 	f->prev = NULL;
@@ -249,7 +249,7 @@ void topic_follow(struct topic *topic, struct follower *f)
 	pthread_mutex_unlock(&topic->lock);
 }
 
-int topic_watch(struct topic *topic, struct follower *f, struct error *err)
+int log_state_watch(struct log_state *topic, struct follower *f, struct error *err)
 {
 	pthread_mutex_lock(&topic->lock);
 	f->event_fd = latch_new(err);
@@ -257,7 +257,7 @@ int topic_watch(struct topic *topic, struct follower *f, struct error *err)
 	return f->event_fd < 0 ? -1 : 0;
 }
 
-void topic_unfollow(struct topic *topic, struct follower *f)
+void log_state_unfollow(struct log_state *topic, struct follower *f)
 {
 	pthread_mutex_lock(&topic->lock);
 	if (f->prev)

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-struct held *held_new(struct runlog_store *store)
+struct memory_log *memory_log_new(struct runlog_store *store)
 {
-	struct held *held = xcalloc(1, sizeof(*held));
+	struct memory_log *held = xcalloc(1, sizeof(*held));
 
 	pthread_mutex_init(&held->lock, NULL);
 	held->store = store;
@@ -12,7 +12,7 @@ struct held *held_new(struct runlog_store *store)
 	return held;
 }
 
-struct held *held_ref(struct held *held)
+struct memory_log *memory_log_ref(struct memory_log *held)
 {
 	pthread_mutex_lock(&held->lock);
 	held->refs++;
@@ -20,7 +20,7 @@ struct held *held_ref(struct held *held)
 	return held;
 }
 
-void held_unref(struct held *held)
+void memory_log_unref(struct memory_log *held)
 {
 	if (!held)
 		return;
@@ -37,32 +37,32 @@ void held_unref(struct held *held)
 	free(held);
 }
 
-bool held_take_room(struct held *held, int64_t bytes)
+bool memory_log_take_room(struct memory_log *held, int64_t bytes)
 {
 	struct runlog_store *store = held->store;
 
 	/* What goes to files goes into the first segment. */
-	if (bytes > MIN_OF(HELD_LOG_BYTES, store->segment_bytes) - held->counted)
+	if (bytes > MIN_OF(MEMORY_LOG_LOG_BYTES, store->segment_bytes) - held->counted)
 		return false;
-	if (atomic_fetch_add(&store->held_bytes, bytes) + bytes > HELD_STORE_BYTES) {
-		atomic_fetch_sub(&store->held_bytes, bytes);
+	if (atomic_fetch_add(&store->memory_log_bytes, bytes) + bytes > MEMORY_LOG_STORE_BYTES) {
+		atomic_fetch_sub(&store->memory_log_bytes, bytes);
 		return false;
 	}
 	held->counted += bytes;
 	return true;
 }
 
-void held_leave(struct held *held, bool moved)
+void memory_log_leave(struct memory_log *held, bool moved)
 {
 	pthread_mutex_lock(&held->lock);
 	held->moved = moved;
 	pthread_mutex_unlock(&held->lock);
-	atomic_fetch_sub(&held->store->held_bytes, held->counted);
+	atomic_fetch_sub(&held->store->memory_log_bytes, held->counted);
 	held->counted = 0;
-	held_unref(held);
+	memory_log_unref(held);
 }
 
-bool held_has_moved(struct held *held)
+bool memory_log_has_moved(struct memory_log *held)
 {
 	pthread_mutex_lock(&held->lock);
 
@@ -72,14 +72,14 @@ bool held_has_moved(struct held *held)
 	return moved;
 }
 
-void held_append(struct held *held, enum log_file which, const void *data, size_t len)
+void memory_log_append(struct memory_log *held, enum log_file which, const void *data, size_t len)
 {
 	pthread_mutex_lock(&held->lock);
 	buf_append(&held->part[which], data, len);
 	pthread_mutex_unlock(&held->lock);
 }
 
-int64_t held_size(struct held *held, enum log_file which)
+int64_t memory_log_size(struct memory_log *held, enum log_file which)
 {
 	pthread_mutex_lock(&held->lock);
 
@@ -89,7 +89,8 @@ int64_t held_size(struct held *held, enum log_file which)
 	return size;
 }
 
-ssize_t held_read(struct held *held, enum log_file which, void *buf, size_t len, int64_t offset)
+ssize_t memory_log_read(struct memory_log *held, enum log_file which, void *buf, size_t len,
+			int64_t offset)
 {
 	const struct buf *part = &held->part[which];
 	size_t n = 0;

@@ -11,10 +11,10 @@
 #include "base/buf.h"
 #include "runlog/layout.h"
 
-#define HELD_LOG_BYTES ((int64_t)16 << 10)  /* of one log, its index included */
-#define HELD_STORE_BYTES ((int64_t)4 << 20) /* of all logs of a store */
+#define MEMORY_LOG_LOG_BYTES ((int64_t)16 << 10)  /* of one log, its index included */
+#define MEMORY_LOG_STORE_BYTES ((int64_t)4 << 20) /* of all logs of a store */
 
-struct held {
+struct memory_log {
 	struct runlog_store *store; /* whose bytes are counted; the topic keeps it alive */
 	pthread_mutex_t lock;       /* a leaf; the rest */
 	int refs;
@@ -23,15 +23,16 @@ struct held {
 	struct buf part[2]; /* by enum log_file */
 };
 
-struct held *held_new(struct runlog_store *store);
-struct held *held_ref(struct held *held);
-void held_unref(struct held *held);
+struct memory_log *memory_log_new(struct runlog_store *store);
+struct memory_log *memory_log_ref(struct memory_log *held);
+void memory_log_unref(struct memory_log *held);
 /* False, and nothing happened, when there is no room for so many more bytes. */
-bool held_take_room(struct held *held, int64_t bytes);
+bool memory_log_take_room(struct memory_log *held, int64_t bytes);
 /* Gives its room back: its bytes are only there for those who still read them. */
-void held_leave(struct held *held, bool moved);
-bool held_has_moved(struct held *held);
-void held_append(struct held *held, enum log_file which, const void *data, size_t len);
-int64_t held_size(struct held *held, enum log_file which);
+void memory_log_leave(struct memory_log *held, bool moved);
+bool memory_log_has_moved(struct memory_log *held);
+void memory_log_append(struct memory_log *held, enum log_file which, const void *data, size_t len);
+int64_t memory_log_size(struct memory_log *held, enum log_file which);
 /* As pread. */
-ssize_t held_read(struct held *held, enum log_file which, void *buf, size_t len, int64_t offset);
+ssize_t memory_log_read(struct memory_log *held, enum log_file which, void *buf, size_t len,
+			int64_t offset);

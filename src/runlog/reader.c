@@ -11,7 +11,7 @@
 #define CHUNK_MAX ((size_t)1 << 20)
 
 struct runlog_reader {
-	struct topic *topic;
+	struct log_state *topic;
 	struct follower follower;
 	struct source index, data;
 	int64_t segment;      /* of the data that is open; -1: none */
@@ -84,19 +84,19 @@ static int open_files(struct runlog_reader *r, struct error *err)
 
 static int open_log(struct runlog_reader *r, struct error *err)
 {
-	struct held *held = topic_held(r->topic);
+	struct memory_log *held = log_state_held(r->topic);
 
 	if (!held)
 		return open_files(r, err);
-	r->index = source_of_held(held_ref(held), LOG_INDEX);
-	r->data = source_of_held(held, LOG_DATA);
+	r->index = source_of_memory(memory_log_ref(held), LOG_INDEX);
+	r->data = source_of_memory(held, LOG_DATA);
 	return 0;
 }
 
 /* Its files begin with the bytes that were in memory: whatever was counted of them still holds. */
 static int follow_to_files(struct runlog_reader *r, struct error *err)
 {
-	if (!r->index.held || !held_has_moved(r->index.held))
+	if (!r->index.held || !memory_log_has_moved(r->index.held))
 		return 0;
 	return open_files(r, err);
 }
@@ -114,11 +114,11 @@ int runlog_reader_open(struct runlog_store *store, const char *name, int64_t sin
 
 	r->index = r->data = SOURCE_NONE;
 	r->memory_fd = -1;
-	r->topic = topic_get(store, name);
+	r->topic = log_state_get(store, name);
 	r->follower.event_fd = -1;
-	topic_follow(r->topic, &r->follower);
+	log_state_follow(r->topic, &r->follower);
 	/* Most logs are read when they are complete, and nobody waits for more. */
-	if ((topic_is_live(r->topic) && topic_watch(r->topic, &r->follower, err) < 0) ||
+	if ((log_state_is_live(r->topic) && log_state_watch(r->topic, &r->follower, err) < 0) ||
 	    open_log(r, err) < 0 || seek(r, since, err) < 0) {
 		runlog_reader_close(r);
 		return -1;
@@ -398,7 +398,7 @@ bool runlog_is_live(struct runlog_reader *r)
 {
 	struct record record;
 
-	if (topic_is_live(r->topic))
+	if (log_state_is_live(r->topic))
 		return true;
 	return next_unread(r, &record, NULL) > 0;
 }
@@ -406,7 +406,7 @@ bool runlog_is_live(struct runlog_reader *r)
 int runlog_reader_event(struct runlog_reader *r)
 {
 	/* Something may have come before there was an event for it. */
-	if (r->follower.event_fd < 0 && topic_watch(r->topic, &r->follower, NULL) == 0)
+	if (r->follower.event_fd < 0 && log_state_watch(r->topic, &r->follower, NULL) == 0)
 		latch_set(r->follower.event_fd);
 	return r->follower.event_fd;
 }
@@ -415,10 +415,10 @@ void runlog_reader_close(struct runlog_reader *r)
 {
 	if (!r)
 		return;
-	topic_unfollow(r->topic, &r->follower);
+	log_state_unfollow(r->topic, &r->follower);
 	close_fdp(&r->follower.event_fd);
 	close_fdp(&r->memory_fd);
-	topic_put(r->topic);
+	log_state_put(r->topic);
 	drop_data(r);
 	source_close(&r->data);
 	source_close(&r->index);

@@ -20,8 +20,8 @@
 #define DISK_LOOK_BYTES ((int64_t)256 << 10) /* how much is written between two looks */
 
 struct runlog {
-	struct topic *topic;
-	struct held *held; /* the topic's; NULL: it is in files */
+	struct log_state *topic;
+	struct memory_log *held; /* the topic's; NULL: it is in files */
 	int data_fd, index_fd;
 	pthread_mutex_t lock; /* one writer, yet several threads of it; held over its own writes */
 	int64_t segment;      /* of the data that data_fd is */
@@ -123,8 +123,8 @@ static void log_free(struct runlog *log)
 	close_fdp(&log->data_fd);
 	close_fdp(&log->index_fd);
 	pthread_mutex_destroy(&log->lock);
-	topic_unclaim(log->topic);
-	topic_put(log->topic);
+	log_state_unclaim(log->topic);
+	log_state_put(log->topic);
 	free(log);
 }
 
@@ -155,7 +155,7 @@ static int move_to_files(struct runlog *log, struct error *err)
 		return -1;
 	log->data_fd = steal_fd(&data_fd);
 	log->held = NULL;
-	topic_release(log->topic, true);
+	log_state_release(log->topic, true);
 	return 0;
 }
 
@@ -165,7 +165,7 @@ static int recall(struct runlog *log, struct error *err)
 	struct source index = { .fd = -1, .held = log->held, .which = LOG_INDEX };
 	struct log_tail tail;
 
-	if (log_tail_find(&index, held_size(log->held, LOG_DATA), &tail, err) < 0)
+	if (log_tail_find(&index, memory_log_size(log->held, LOG_DATA), &tail, err) < 0)
 		return -1;
 	go_on_at(log, &tail);
 	publish_end(log);
@@ -196,8 +196,8 @@ static int hold(struct runlog *log, struct error *err)
 	(void)err;
 	if (log->held)
 		return 0;
-	log->held = held_new(log->topic->store);
-	topic_hold(log->topic, log->held);
+	log->held = memory_log_new(log->topic->store);
+	log_state_hold(log->topic, log->held);
 	return 0;
 }
 
@@ -229,10 +229,10 @@ static int open_log(struct runlog_store *store, const char *name, open_files_fn 
 	if (log_name_check(name, err) < 0)
 		return -1;
 
-	struct topic *topic = topic_get(store, name);
+	struct log_state *topic = log_state_get(store, name);
 
-	if (topic_claim(topic, err) < 0) {
-		topic_put(topic);
+	if (log_state_claim(topic, err) < 0) {
+		log_state_put(topic);
 		return -1;
 	}
 
@@ -247,7 +247,7 @@ static int open_log(struct runlog_store *store, const char *name, open_files_fn 
 		log_free(log);
 		return -1;
 	}
-	topic_set_live(topic, true);
+	log_state_set_live(topic, true);
 	*out = log;
 	return 0;
 }
@@ -286,7 +286,7 @@ static int write_record(struct runlog *log, const struct record *record, struct 
 
 	record_encode(record, bytes);
 	if (log->held)
-		held_append(log->held, LOG_INDEX, bytes, sizeof(bytes));
+		memory_log_append(log->held, LOG_INDEX, bytes, sizeof(bytes));
 	else if (fd_pwrite_all(log->index_fd, bytes, sizeof(bytes),
 			       (off_t)(log->records * RECORD_SIZE), err) < 0)
 		return error_wrap(err, "log %s", log->topic->name);
@@ -327,7 +327,7 @@ static int write_data(struct runlog *log, const char *data, int64_t len, struct 
 	int64_t size = log->topic->store->segment_bytes, at = log->kept;
 
 	if (log->held) {
-		held_append(log->held, LOG_DATA, data, (size_t)len);
+		memory_log_append(log->held, LOG_DATA, data, (size_t)len);
 		return 0;
 	}
 	while (len) {
@@ -381,7 +381,7 @@ static int append_locked(struct runlog *log, enum runlog_stream stream, const vo
 {
 	int64_t fits = room_for(log, len);
 
-	if (log->held && !held_take_room(log->held, fits + 2 * RECORD_SIZE) &&
+	if (log->held && !memory_log_take_room(log->held, fits + 2 * RECORD_SIZE) &&
 	    make_files(log, err) < 0)
 		return -1;
 	if (fits > 0 && keep(log, stream, data, fits, now_ms, err) < 0)
@@ -409,7 +409,7 @@ int runlog_append(struct runlog *log, enum runlog_stream stream, const void *dat
 		publish_end(log);
 	}
 	pthread_mutex_unlock(&log->lock);
-	topic_wake(log->topic);
+	log_state_wake(log->topic);
 	return rc;
 }
 
@@ -467,14 +467,14 @@ void runlog_close(struct runlog *log)
 	if (!log)
 		return;
 
-	struct topic *topic = log->topic;
+	struct log_state *topic = log->topic;
 
 	/* Without this mark only the count of what was dropped is lost. */
 	write_mark(log, NULL);
 	/* An empty one is as good as none. */
 	if (log->held && (log->records == 0 || atomic_load(&topic->store->closed)))
-		topic_release(topic, false);
-	topic_set_live(topic, false);
+		log_state_release(topic, false);
+	log_state_set_live(topic, false);
 	log_free(log);
 }
 

@@ -96,7 +96,7 @@ static int judge(struct server *server, const struct reached_place *reached,
 {
 	int of_run;
 
-	if (executor_has_exec(server->executor, held->id) || execs_know(server->execs, held->id))
+	if (places_has_exec(server->places, held->id) || execs_know(server->execs, held->id))
 		return 0;
 	if (!reached->again) {
 		of_run = is_of_run(server, held->id, err);
@@ -106,7 +106,7 @@ static int judge(struct server *server, const struct reached_place *reached,
 		return 0;
 	log_warn("place %s runs command %s, whose start had failed: it is ended", reached->place_id,
 		 held->id);
-	return executor_end_unknown(server->executor, reached, held->id, err);
+	return places_end_unknown(server->places, reached, held->id, err);
 }
 
 /* -1: to be asked again. */
@@ -117,7 +117,7 @@ static int survey(struct server *server, const struct reached_place *reached, st
 	size_t count;
 	int rc;
 
-	if (executor_list_execs(server->executor, reached, LIST_WAIT_MS, &held, &count, err) < 0)
+	if (places_list_execs(server->places, reached, LIST_WAIT_MS, &held, &count, err) < 0)
 		return -1;
 	if (count == 0)
 		return 0;
@@ -141,7 +141,7 @@ static void *survey_all(void *arg)
 	struct server *server = arg;
 	struct reached_place reached;
 
-	while (executor_await_reached(server->executor, &reached)) {
+	while (places_await_reached(server->places, &reached)) {
 		struct pollfd stop = { .fd = server->survey_fd, .events = POLLIN };
 		_cleanup_error_ struct error err = { 0 };
 
@@ -150,7 +150,7 @@ static void *survey_all(void *arg)
 		log_info("what runs in place %s is not known: %s", reached.place_id, err.message);
 		if (!is_worth_asking_again(&err))
 			continue;
-		executor_ask_again(server->executor, &reached);
+		places_ask_again(server->places, &reached);
 		poll(&stop, 1, AGAIN_MS);
 	}
 	return NULL;

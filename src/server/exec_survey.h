@@ -3,6 +3,6 @@
 
 #include "api/server.h"
 
-/* After recovery; the thread ends once the executor is detached. */
+/* After recovery; the thread ends once the places are detached. */
 int survey_start(struct server *server, struct error *err);
 void survey_stop(struct server *server);

@@ -5,8 +5,8 @@
 
 #include "run/run.h"
 
-struct packer;
+struct log_compressor;
 /* period_ms 0: a minute. */
-int packer_start(struct runs *runs, struct runlog_store *logs, struct clock *clock,
-		 int64_t period_ms, struct packer **packer, struct error *err);
-void packer_stop(struct packer *packer); /* and frees it; NULL is fine */
+int log_compressor_start(struct runs *runs, struct runlog_store *logs, struct clock *clock,
+			 int64_t period_ms, struct log_compressor **compressor, struct error *err);
+void log_compressor_stop(struct log_compressor *compressor); /* and frees it; NULL is fine */

@@ -1,7 +1,7 @@
 /*
  * The server's life:
  *
- *   data directory, lock -> database -> node -> executor -> providers, drivers -> leases -> runs
+ *   data directory, lock -> database -> node -> places -> providers, drivers -> leases -> runs
  *   -> sockets (clients may connect and wait) -> recovery -> serving -> stop, in the other order
  */
 #include "api/server.h"
@@ -177,7 +177,7 @@ static int open_places(struct server *server, struct error *err)
 	_cleanup_free_ char *runtime_path = path_join(server->data_path, "keeper");
 	_cleanup_free_ char *socket_dir =
 		server->options.socket_path ? directory_of(server->socket_path) : NULL;
-	struct executor_options executor_options = {
+	struct places_options places_options = {
 		.clock = &server->clock,
 		.owner = server->node.id,
 		.boot_epoch = server->node.boot_epoch,
@@ -188,7 +188,7 @@ static int open_places(struct server *server, struct error *err)
 		.open_files = server->open_files,
 	};
 
-	if (executor_new(&executor_options, &server->executor, err) < 0 ||
+	if (places_new(&places_options, &server->places, err) < 0 ||
 	    open_dir(server, "providers", &providers, err) < 0 ||
 	    open_dir(server, "spool", &spool, err) < 0 || open_dir(server, "home", &home, err) < 0)
 		return -1;
@@ -199,7 +199,7 @@ static int open_places(struct server *server, struct error *err)
 		.state_path = providers_path,
 		.allow_fake = server->options.allow_fake,
 		.clock = &server->clock,
-		.executor = server->executor,
+		.places = server->places,
 		.socket_dir = socket_dir,
 	};
 	struct leases_options lease_options = {
@@ -221,7 +221,7 @@ static int open_places(struct server *server, struct error *err)
 	server->home_path = path_join(server->data_path, "home");
 	server->driver_host = (struct driver_host){
 		.providers = server->providers,
-		.executor = server->executor,
+		.places = server->places,
 		.clock = &server->clock,
 		.home_path = server->home_path,
 		.db = server->db,
@@ -245,7 +245,7 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 
 	struct execs_options exec_options = {
 		.drivers = &server->drivers,
-		.executor = server->executor,
+		.places = server->places,
 		.leases = server->leases,
 		.clock = &server->clock,
 		.dirfd = execs,
@@ -257,7 +257,7 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.node = &server->node,
 		.leases = server->leases,
 		.drivers = &server->drivers,
-		.executor = server->executor,
+		.places = server->places,
 		.logs = server->run_logs,
 		.api_url = api_url,
 		.home_path = server->home_path,
@@ -333,8 +333,8 @@ static int serve(struct server *server, int *tcp_fd, int *unix_fd, struct error 
 	if (http_start(&options, &server->http, err) < 0)
 		return -1;
 	if (runs_start(server->runs, err) < 0 ||
-	    packer_start(server->runs, server->run_logs, &server->clock, server->options.pack_ms,
-			 &server->packer, err) < 0)
+	    log_compressor_start(server->runs, server->run_logs, &server->clock,
+				 server->options.pack_ms, &server->compressor, err) < 0)
 		return -1;
 	if (survey_start(server, err) < 0)
 		return -1;
@@ -418,7 +418,7 @@ int server_start(const struct server_options *options, struct server **out, stru
 	server->maintenance_fd = server->survey_fd = -1;
 	clock_init_system(&server->clock);
 	server->started_at = clock_now(&server->clock);
-	server->homes = homes_new();
+	server->companies = company_cache_new();
 	server->event_tallies = event_tallies_new();
 	if (start(server, err) < 0) {
 		server_free(server);
@@ -436,15 +436,15 @@ static void stop(struct server *server)
 	http_stop(server->http, HTTP_STOP_MS);
 	server->http = NULL;
 	feed_stop(server->feed);
-	packer_stop(steal(server->packer));
+	log_compressor_stop(steal(server->compressor));
 	if (server->listening)
 		unlink(server->socket_path);
 	server->listening = false;
 	if (server->runs)
 		runs_stop(server->runs, drain, drain ? DRAIN_MS : RUNS_STOP_MS);
 	/* Commands stay with their relays; those who wait for them here are woken. */
-	if (server->executor)
-		executor_detach(server->executor);
+	if (server->places)
+		places_detach(server->places);
 	survey_stop(server);
 	if (server->execs)
 		execs_stop(server->execs);
@@ -540,12 +540,12 @@ void server_free(struct server *server)
 	if (server->leases)
 		leases_free(server->leases);
 	provider_host_free(server->providers);
-	executor_free(server->executor);
+	places_free(server->places);
 	if (server->run_logs)
 		runlog_store_close(server->run_logs);
 	db_close(server->db);
 	feed_free(server->feed);
-	homes_free(server->homes);
+	company_cache_free(server->companies);
 	event_tallies_free(server->event_tallies);
 	close_fdp(&server->lock_fd);
 	close_fdp(&server->data_dirfd);

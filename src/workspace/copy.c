@@ -42,7 +42,7 @@ struct copy {
 	struct buf doomed; /* directories to be removed once their content is: path, NUL, ... */
 
 	struct tree_writer *put;
-	struct outbox outbox;
+	struct send_queue outbox;
 	bool touched;       /* the place's manifest is not `before` any more */
 	uint64_t base_same; /* entries of the plan that stand */
 	struct manifest_writer *base;
@@ -77,7 +77,7 @@ static int keep_at(struct copy *c, struct error *err)
 {
 	if (!c->at_known && touch(c, c->at.path, c->at.path_len, err) < 0)
 		return -1;
-	if (c->touched && outbox_keep(&c->outbox, &c->at, err) < 0)
+	if (c->touched && send_queue_keep(&c->outbox, &c->at, err) < 0)
 		return -1;
 	advance(c);
 	return 0;
@@ -164,8 +164,8 @@ static int put_plain(struct copy *c, const struct tree_entry *entry, struct erro
 	if (entry->type == TREE_SYMLINK)
 		return tree_writer_symlink(c->put, entry, err) < 0
 			       ? -1
-			       : outbox_keep(&c->outbox, &bare, err);
-	outbox_expect(&c->outbox, &bare);
+			       : send_queue_keep(&c->outbox, &bare, err);
+	send_queue_expect(&c->outbox, &bare);
 	return tree_writer_dir(c->put, entry, err);
 }
 
@@ -388,7 +388,7 @@ static int put_all(struct copy *c, struct error *err)
 		.root = c->s->act->place_root,
 		.make_root = true,
 		.only_ours = true,
-		.written = outbox_written,
+		.written = send_queue_written,
 		.arg = &c->outbox,
 	};
 
@@ -400,7 +400,7 @@ static int put_all(struct copy *c, struct error *err)
 	}
 	if (tree_writer_commit(c->put, err) < 0)
 		return -1;
-	if (!outbox_is_empty(&c->outbox))
+	if (!send_queue_is_empty(&c->outbox))
 		return error_set(err, ERR_PROTOCOL, "the place did not write all that was put");
 	return 0;
 }
@@ -455,7 +455,7 @@ static int find_differences(struct copy *c, struct error *err)
 {
 	struct stage *s = c->s;
 	_cleanup_buf_ struct buf rules = { 0 };
-	struct drift_options options = {
+	struct place_changes_options options = {
 		.place = s->act->place,
 		.root = s->act->place_root,
 		.before = c->before,
@@ -463,23 +463,24 @@ static int find_differences(struct copy *c, struct error *err)
 		.name = DRIFT_NAME,
 		.cancel_fd = s->act->cancel_fd,
 	};
-	struct drift *drift = NULL;
+	struct place_changes *drift = NULL;
 	struct error ignored = { 0 };
 
 	if (hidden_rules(s->root_fd, &rules, err) < 0)
 		return -1;
 	options.rules = buf_str(&rules);
 	options.rules_len = rules.len;
-	if (drift_start(&options, &drift, err) < 0)
+	if (place_changes_start(&options, &drift, err) < 0)
 		return -1;
 	c->begin = workspace_file_clock(s->root_fd);
 	/* Into a fresh place everything is sent, and hashed on the way. */
 	if (stage_scan(s, c->before != NULL, PLAN_NAME, err) < 0) {
-		drift_finish(drift, &ignored);
+		place_changes_finish(drift, &ignored);
 		error_clear(&ignored);
 		return -1;
 	}
-	if (drift_finish(drift, err) < 0 || manifest_open(s->run_fd, PLAN_NAME, &c->plan, err) < 0)
+	if (place_changes_finish(drift, err) < 0 ||
+	    manifest_open(s->run_fd, PLAN_NAME, &c->plan, err) < 0)
 		return -1;
 	return manifest_open(s->run_fd, DRIFT_NAME, &c->drift, err);
 }
@@ -518,7 +519,7 @@ int stage_copy(struct stage *s, struct error *err)
 	manifest_close(c.before);
 	manifest_close(c.drift);
 	manifest_abandon(c.base);
-	outbox_free(&c.outbox);
+	send_queue_free(&c.outbox);
 	buf_free(&c.doomed);
 	return rc;
 }

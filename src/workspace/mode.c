@@ -54,7 +54,7 @@ static bool holds_a_home(const char *path)
 	return false;
 }
 
-static int check_path(const struct workspace_engine *engine, const struct workspace_wish *wish,
+static int check_path(const struct workspace_engine *engine, const struct workspace_request *wish,
 		      struct error *err)
 {
 	_cleanup_free_ char *canonical = NULL, *data = realpath(engine->data_path, NULL);
@@ -87,7 +87,7 @@ static int check_path(const struct workspace_engine *engine, const struct worksp
 	return 0;
 }
 
-static int choose_auto(const struct workspace_wish *wish, enum workspace_mode *mode,
+static int choose_auto(const struct workspace_request *wish, enum workspace_mode *mode,
 		       struct error *err)
 {
 	struct error why = { 0 };
@@ -113,7 +113,7 @@ static int choose_auto(const struct workspace_wish *wish, enum workspace_mode *m
 	return 0;
 }
 
-static int check_mode(const struct workspace_wish *wish, enum workspace_mode mode,
+static int check_mode(const struct workspace_request *wish, enum workspace_mode mode,
 		      struct error *err)
 {
 	bool in_place = mode == MODE_IN_PLACE || (mode == MODE_WORKTREE && wish->is_local);
@@ -145,7 +145,7 @@ static char *worktree_path(const char *path, const char *run_id)
 	return xasprintf("%s/%s/worktree-%s", path, own ? ".git/berth" : ".berth", run_id);
 }
 
-static int check_repository(const struct workspace_wish *wish, struct error *err)
+static int check_repository(const struct workspace_request *wish, struct error *err)
 {
 	_cleanup_json_ json_t *about = NULL;
 	_cleanup_close_ int fd = -1;
@@ -161,7 +161,7 @@ static int check_repository(const struct workspace_wish *wish, struct error *err
 	return 0;
 }
 
-int workspace_prepare(struct workspace_engine *engine, const struct workspace_wish *wish,
+int workspace_prepare(struct workspace_engine *engine, const struct workspace_request *wish,
 		      struct workspace_state *state, struct error *err)
 {
 	enum workspace_mode mode = wish->mode;

@@ -1,6 +1,6 @@
 /*
  * Mode overlay: the place sees the workspace through an overlay, and nothing is copied. What it
- * writes is in the upper layer, a directory of this host (executor_workspace_upper). That layer is
+ * writes is in the upper layer, a directory of this host (places_workspace_upper). That layer is
  * the difference: whiteouts (character device 0:0, or the xattr form), opaque directories.
  * Redirects and metadata-only copies are off in the mount; where they are found all the same they
  * are refused. Names are hostile, owners are shifted. Reads with the care of filetree/walk.h.

@@ -4,8 +4,8 @@
 #include "base/fd.h"
 #include "base/mem.h"
 
-struct drift {
-	struct drift_options options;
+struct place_changes {
+	struct place_changes_options options;
 	struct manifest_writer *writer;
 	struct manifest_cursor cursor;
 	struct tree_entry before;
@@ -34,7 +34,7 @@ static bool is_as_before(const struct tree_entry *before, const struct tree_entr
 	return false;
 }
 
-static int note_gone(struct drift *d, struct error *err)
+static int note_gone(struct place_changes *d, struct error *err)
 {
 	struct tree_entry gone = { .path = d->before.path, .path_len = d->before.path_len };
 
@@ -44,7 +44,7 @@ static int note_gone(struct drift *d, struct error *err)
 
 static int compare(void *arg, const struct tree_entry *now, struct error *err)
 {
-	struct drift *d = arg;
+	struct place_changes *d = arg;
 
 	if (d->options.cancel_fd >= 0 && latch_is_set(d->options.cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled");
@@ -66,7 +66,7 @@ static int compare(void *arg, const struct tree_entry *now, struct error *err)
 	return manifest_add(d->writer, now, err);
 }
 
-static int scan(struct drift *d, struct error *err)
+static int scan(struct place_changes *d, struct error *err)
 {
 	struct place_scan scan = {
 		.root = d->options.root,
@@ -89,15 +89,16 @@ static int scan(struct drift *d, struct error *err)
 
 static void *work(void *arg)
 {
-	struct drift *d = arg;
+	struct place_changes *d = arg;
 
 	d->rc = scan(d, &d->error);
 	return NULL;
 }
 
-int drift_start(const struct drift_options *options, struct drift **out, struct error *err)
+int place_changes_start(const struct place_changes_options *options, struct place_changes **out,
+			struct error *err)
 {
-	struct drift *d = xcalloc(1, sizeof(*d));
+	struct place_changes *d = xcalloc(1, sizeof(*d));
 
 	d->options = *options;
 	d->cursor.m = options->before;
@@ -119,7 +120,7 @@ int drift_start(const struct drift_options *options, struct drift **out, struct 
 	return 0;
 }
 
-int drift_finish(struct drift *d, struct error *err)
+int place_changes_finish(struct place_changes *d, struct error *err)
 {
 	int rc;
 

@@ -7,8 +7,8 @@
 #include "place/tree.h"
 #include "workspace/manifest.h"
 
-struct drift;
-struct drift_options {
+struct place_changes;
+struct place_changes_options {
 	const struct place_ref *place;
 	const char *root;
 	const char *rules; /* that count everywhere */
@@ -18,12 +18,13 @@ struct drift_options {
 	const char *name;
 	int cancel_fd;
 };
-int drift_start(const struct drift_options *options, struct drift **out, struct error *err);
+int place_changes_start(const struct place_changes_options *options, struct place_changes **out,
+			struct error *err);
 /*
  * Waits and frees it. The manifest `name` then has every entry that is not as before, with type
  * TREE_NONE for what is gone. A place without that root has nothing.
  */
-int drift_finish(struct drift *d, struct error *err);
+int place_changes_finish(struct place_changes *d, struct error *err);
 
 /* Everything that is in the place, in order: `before` with the difference over it. */
 struct place_cursor {

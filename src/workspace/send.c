@@ -60,20 +60,20 @@ static int send_bytes(struct stage *s, struct tree_writer *put, int fd, struct t
 }
 
 /* 1: it changed while it was sent; `last` lets that pass. */
-static int send_once(struct stage *s, struct tree_writer *put, struct outbox *outbox, int fd,
+static int send_once(struct stage *s, struct tree_writer *put, struct send_queue *outbox, int fd,
 		     bool last, struct tree_entry *entry, struct error *err)
 {
 	struct tree_entry after = *entry;
 	struct stat st;
 
-	outbox_open(outbox, entry->path);
+	send_queue_open(outbox, entry->path);
 	if (tree_writer_file(put, entry, err) < 0)
 		return -1;
 
 	int rc = send_bytes(s, put, fd, entry, err);
 
 	if (rc > 0) {
-		outbox_forget(outbox);
+		send_queue_forget(outbox);
 		return tree_writer_skip(put, err) < 0 ? -1 : 1;
 	}
 	if (rc < 0)
@@ -92,13 +92,14 @@ static int send_once(struct stage *s, struct tree_writer *put, struct outbox *ou
 							      .ino = entry->ino,
 						      });
 
-	if (outbox_close(outbox, entry, changed && !last, err) < 0)
+	if (send_queue_close(outbox, entry, changed && !last, err) < 0)
 		return -1;
 	return changed;
 }
 
-int send_file(struct stage *s, struct tree_writer *put, struct outbox *outbox, file_open_fn *open,
-	      void *arg, struct tree_entry *entry, enum sent *sent, struct error *err)
+int send_file(struct stage *s, struct tree_writer *put, struct send_queue *outbox,
+	      file_open_fn *open, void *arg, struct tree_entry *entry, enum sent *sent,
+	      struct error *err)
 {
 	uint64_t bytes_before = s->now.bytes;
 
@@ -134,13 +135,13 @@ int send_file(struct stage *s, struct tree_writer *put, struct outbox *outbox, f
 	return 0;
 }
 
-int send_content(struct stage *s, struct tree_writer *put, struct outbox *outbox,
+int send_content(struct stage *s, struct tree_writer *put, struct send_queue *outbox,
 		 const void *content, const struct tree_entry *entry, struct error *err)
 {
-	outbox_open(outbox, entry->path);
+	send_queue_open(outbox, entry->path);
 	if (tree_writer_file(put, entry, err) < 0 ||
 	    tree_writer_data(put, content, entry->size, err) < 0)
 		return -1;
 	s->now.bytes += entry->size;
-	return outbox_close(outbox, entry, false, err);
+	return send_queue_close(outbox, entry, false, err);
 }

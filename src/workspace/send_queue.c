@@ -7,19 +7,19 @@
 
 enum waits { WAITS_NOT = 'k', WAITS_ANSWER = 'w', WAITS_DROP = 'd' };
 
-static void push(struct outbox *o, enum waits waits, const struct tree_entry *entry)
+static void push(struct send_queue *o, enum waits waits, const struct tree_entry *entry)
 {
 	buf_putc(&o->queue, (char)waits);
 	tree_entry_encode(&o->queue, entry);
 }
 
-bool outbox_is_empty(const struct outbox *o)
+bool send_queue_is_empty(const struct send_queue *o)
 {
 	return o->at == o->queue.len;
 }
 
 /* The front's entry points into the queue: good until the next push. */
-static enum waits front(const struct outbox *o, struct tree_entry *entry, size_t *size)
+static enum waits front(const struct send_queue *o, struct tree_entry *entry, size_t *size)
 {
 	ssize_t n =
 		tree_entry_decode(o->queue.data + o->at + 1, o->queue.len - o->at - 1, entry, NULL);
@@ -28,7 +28,7 @@ static enum waits front(const struct outbox *o, struct tree_entry *entry, size_t
 	return (enum waits)o->queue.data[o->at];
 }
 
-static void pop(struct outbox *o, size_t size)
+static void pop(struct send_queue *o, size_t size)
 {
 	o->at += size;
 	if (o->at == o->queue.len || o->at > o->queue.cap / 2) {
@@ -37,15 +37,15 @@ static void pop(struct outbox *o, size_t size)
 	}
 }
 
-static int emit(struct outbox *o, const struct tree_entry *entry, struct error *err)
+static int emit(struct send_queue *o, const struct tree_entry *entry, struct error *err)
 {
 	return o->place ? manifest_add(o->place, entry, err) : 0;
 }
 
 /* Entries at the front that wait for nothing come out. */
-static int drain(struct outbox *o, struct error *err)
+static int drain(struct send_queue *o, struct error *err)
 {
-	while (!outbox_is_empty(o)) {
+	while (!send_queue_is_empty(o)) {
 		struct tree_entry entry;
 		size_t size;
 
@@ -58,27 +58,27 @@ static int drain(struct outbox *o, struct error *err)
 	return 0;
 }
 
-int outbox_keep(struct outbox *o, const struct tree_entry *entry, struct error *err)
+int send_queue_keep(struct send_queue *o, const struct tree_entry *entry, struct error *err)
 {
-	if (outbox_is_empty(o))
+	if (send_queue_is_empty(o))
 		return emit(o, entry, err);
 	push(o, WAITS_NOT, entry);
 	return 0;
 }
 
-void outbox_expect(struct outbox *o, const struct tree_entry *entry)
+void send_queue_expect(struct send_queue *o, const struct tree_entry *entry)
 {
 	push(o, WAITS_ANSWER, entry);
 }
 
-void outbox_open(struct outbox *o, const char *path)
+void send_queue_open(struct send_queue *o, const char *path)
 {
 	o->open = true;
 	o->answered = false;
 	o->open_path = path;
 }
 
-void outbox_forget(struct outbox *o)
+void send_queue_forget(struct send_queue *o)
 {
 	o->open = false;
 }
@@ -94,7 +94,8 @@ static void take_identity(struct tree_entry *entry, const struct tree_entry *ans
 	entry->mode &= 0777;
 }
 
-int outbox_close(struct outbox *o, const struct tree_entry *entry, bool drop, struct error *err)
+int send_queue_close(struct send_queue *o, const struct tree_entry *entry, bool drop,
+		     struct error *err)
 {
 	struct tree_entry own = *entry;
 
@@ -108,13 +109,13 @@ int outbox_close(struct outbox *o, const struct tree_entry *entry, bool drop, st
 	return drop ? 0 : emit(o, &own, err);
 }
 
-int outbox_written(void *arg, const struct tree_entry *answer, struct error *err)
+int send_queue_written(void *arg, const struct tree_entry *answer, struct error *err)
 {
-	struct outbox *o = arg;
+	struct send_queue *o = arg;
 	struct tree_entry entry;
 	size_t size;
 
-	if (outbox_is_empty(o)) {
+	if (send_queue_is_empty(o)) {
 		if (!o->open || o->answered || strcmp(o->open_path, answer->path) != 0)
 			return error_set(err, ERR_PROTOCOL, "the place wrote what was not put");
 		o->answer = *answer;
@@ -134,9 +135,9 @@ int outbox_written(void *arg, const struct tree_entry *answer, struct error *err
 	return drain(o, err);
 }
 
-void outbox_free(struct outbox *o)
+void send_queue_free(struct send_queue *o)
 {
 	manifest_abandon(o->place);
 	buf_free(&o->queue);
-	*o = (struct outbox){ 0 };
+	*o = (struct send_queue){ 0 };
 }

@@ -36,7 +36,7 @@ int stage_copy(struct stage *s, struct error *err);
  * The queue of what was put into the place and is not answered yet: the place's manifest gets its
  * entries in order, with the identities the relay answers and the hashes of what was sent.
  */
-struct outbox {
+struct send_queue {
 	struct manifest_writer *place; /* where entries go; NULL: nowhere yet */
 	struct buf queue;
 	size_t at;
@@ -46,17 +46,18 @@ struct outbox {
 	struct tree_entry answer;
 };
 /* An entry that stays as it is; or a symlink, which is not answered. */
-int outbox_keep(struct outbox *o, const struct tree_entry *entry, struct error *err);
+int send_queue_keep(struct send_queue *o, const struct tree_entry *entry, struct error *err);
 /* A directory that is about to be put. */
-void outbox_expect(struct outbox *o, const struct tree_entry *entry);
+void send_queue_expect(struct send_queue *o, const struct tree_entry *entry);
 /* A file is about to be put; then what became of it. `drop`: it is put once more. */
-void outbox_open(struct outbox *o, const char *path);
-int outbox_close(struct outbox *o, const struct tree_entry *entry, bool drop, struct error *err);
-void outbox_forget(struct outbox *o); /* it was skipped, and is not answered */
+void send_queue_open(struct send_queue *o, const char *path);
+int send_queue_close(struct send_queue *o, const struct tree_entry *entry, bool drop,
+		     struct error *err);
+void send_queue_forget(struct send_queue *o); /* it was skipped, and is not answered */
 /* For struct place_put. */
-int outbox_written(void *arg, const struct tree_entry *entry, struct error *err);
-bool outbox_is_empty(const struct outbox *o);
-void outbox_free(struct outbox *o);
+int send_queue_written(void *arg, const struct tree_entry *entry, struct error *err);
+bool send_queue_is_empty(const struct send_queue *o);
+void send_queue_free(struct send_queue *o);
 
 /*
  * Hashing in a thread of its own, beside whoever reads and sends: both take about as long. What is
@@ -81,7 +82,8 @@ enum sent { SENT_WHOLE, SENT_CHANGING, SENT_GONE, SENT_UNREADABLE };
  * gives a descriptor of it, or -1 with errno.
  */
 typedef int file_open_fn(void *arg, const struct tree_entry *entry);
-int send_file(struct stage *s, struct tree_writer *put, struct outbox *outbox, file_open_fn *open,
-	      void *arg, struct tree_entry *entry, enum sent *sent, struct error *err);
-int send_content(struct stage *s, struct tree_writer *put, struct outbox *outbox,
+int send_file(struct stage *s, struct tree_writer *put, struct send_queue *outbox,
+	      file_open_fn *open, void *arg, struct tree_entry *entry, enum sent *sent,
+	      struct error *err);
+int send_content(struct stage *s, struct tree_writer *put, struct send_queue *outbox,
 		 const void *content, const struct tree_entry *entry, struct error *err);

@@ -32,7 +32,7 @@ void workspace_engine_close(struct workspace_engine *engine);
  * another place comes. */
 void workspace_sweep(struct workspace_engine *engine);
 
-struct workspace_wish {
+struct workspace_request {
 	const char *run_id;
 	const char *path; /* absolute */
 	enum workspace_mode mode;
@@ -51,7 +51,7 @@ struct workspace_wish {
  * Chooses the mode and writes the state (phase prepared). ERR_UNPROCESSABLE with what to do for /,
  * a home directory, the data directory, a path that is no directory, a mode the place cannot have.
  */
-int workspace_prepare(struct workspace_engine *engine, const struct workspace_wish *wish,
+int workspace_prepare(struct workspace_engine *engine, const struct workspace_request *wish,
 		      struct workspace_state *state, struct error *err);
 
 struct workspace_progress {

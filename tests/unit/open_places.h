@@ -1,5 +1,5 @@
 /*
- * An executor for tests: the keeper and relay of this very build. What a test started ends with it;
+ * An places for tests: the keeper and relay of this very build. What a test started ends with it;
  * for one that crashes there is a short absence.
  */
 #pragma once
@@ -46,12 +46,12 @@ static inline void use_built_programs(void)
 		setenv("BERTH_RELAY", path, 1);
 }
 
-static inline int test_executor_new(struct clock *clock, const char *owner, int64_t boot_epoch,
-				    const char *dir, struct executor **executor, struct error *err)
+static inline int test_places_new(struct clock *clock, const char *owner, int64_t boot_epoch,
+				  const char *dir, struct places **places, struct error *err)
 {
 	char keeper[PATH_MAX], relay[PATH_MAX];
 	_cleanup_free_ char *runtime = xasprintf("%s/keeper", dir);
-	const struct executor_options options = {
+	const struct places_options options = {
 		.clock = clock,
 		.owner = owner,
 		.boot_epoch = boot_epoch,
@@ -61,7 +61,7 @@ static inline int test_executor_new(struct clock *clock, const char *owner, int6
 		.absence_ms = 20000,
 	};
 
-	return executor_new(&options, executor, err);
+	return places_new(&options, places, err);
 }
 
 static inline bool process_ends(pid_t pid, unsigned long long start_time)
@@ -82,24 +82,24 @@ static inline bool process_ends(pid_t pid, unsigned long long start_time)
  */
 static inline void end_keeper(const char *dir)
 {
-	_cleanup_free_ char *places = xasprintf("%s/keeper/places", dir);
+	_cleanup_free_ char *below = xasprintf("%s/keeper/places", dir);
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_json_ json_t *health = NULL;
 	unsigned long long start_time;
-	struct executor *executor;
+	struct places *places;
 	struct clock clock;
 	pid_t keeper;
 
-	if (access(places, F_OK) < 0)
+	if (access(below, F_OK) < 0)
 		return;
 	clock_init_system(&clock);
-	if (test_executor_new(&clock, "end-of-the-test", 1, dir, &executor, &err) < 0 ||
-	    executor_reap(executor, NULL, 0, &err) < 0)
+	if (test_places_new(&clock, "end-of-the-test", 1, dir, &places, &err) < 0 ||
+	    places_reap(places, NULL, 0, &err) < 0)
 		fail_msg("%s", err.message);
-	health = executor_health(executor);
+	health = places_health(places);
 	keeper = (pid_t)json_int(json_object_at(health, "keeper"), "pid", 0);
 	start_time = keeper > 0 ? process_start_time(keeper) : 0;
-	executor_free(executor);
+	places_free(places);
 	if (start_time == 0)
 		return;
 	kill(keeper, SIGTERM);
@@ -107,11 +107,11 @@ static inline void end_keeper(const char *dir)
 }
 
 /* With a key made of the generation: the same holder opens the same place again. */
-static inline int test_open_place(struct executor *executor, const char *place_id,
-				  int64_t generation, const char *root)
+static inline int test_open_place(struct places *places, const char *place_id, int64_t generation,
+				  const char *root)
 {
 	struct exec_place place = { .place_id = place_id, .generation = generation, .root = root };
 
 	memset(place.key, (int)generation, sizeof(place.key));
-	return executor_open_place(executor, &place, NULL);
+	return places_open(places, &place, NULL);
 }

@@ -487,7 +487,7 @@ static int fake_start(struct provider_host *host, const json_t *config, const ch
 		return -1;
 	if (!there.cwd)
 		there.cwd = workspace;
-	return exec_start(provider_host_executor(host), &there, exec, err);
+	return exec_start(provider_host_places(host), &there, exec, err);
 }
 
 static int fake_stop(struct provider_host *host, const json_t *config, const char *ref,
@@ -496,8 +496,8 @@ static int fake_stop(struct provider_host *host, const json_t *config, const cha
 	struct fake *fake = fake_of(host, err);
 
 	(void)config;
-	if (!fake || executor_stop_place(provider_host_executor(host), place_id, EXEC_LEASE_LOST,
-					 wait_ms, err) < 0)
+	if (!fake ||
+	    places_stop(provider_host_places(host), place_id, EXEC_LEASE_LOST, wait_ms, err) < 0)
 		return -1;
 	return end_commands(fake, ref, wait_ms, err);
 }

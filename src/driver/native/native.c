@@ -129,7 +129,7 @@ static int open_place(struct provider_host *host, const struct provider_request 
 	place.sandbox_len = sandbox.len;
 	memcpy(place.key, request->key, sizeof(place.key));
 
-	int r = executor_open_place(provider_host_executor(host), &place, err);
+	int r = places_open(provider_host_places(host), &place, err);
 
 	wipe(place.key, sizeof(place.key));
 	return r;
@@ -139,8 +139,8 @@ static int open_place(struct provider_host *host, const struct provider_request 
 static void close_place(struct provider_host *host, const struct provider_request *request)
 {
 	if (request->place_id)
-		executor_stop_place(provider_host_executor(host), request->place_id,
-				    EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
+		places_stop(provider_host_places(host), request->place_id, EXEC_LEASE_LOST,
+			    STOP_WAIT_MS, NULL);
 }
 
 static int64_t make_wait(const struct provider_request *request)
@@ -158,12 +158,12 @@ static void grant(const json_t *config, const char *ref, uint64_t walls, struct 
 static int make(struct provider_host *host, const struct provider_request *request, const char *ref,
 		bool keep, struct provider_lease *out, struct error *err)
 {
-	struct executor *executor = provider_host_executor(host);
+	struct places *places = provider_host_places(host);
 	uint64_t walls = 0;
 
 	if (open_place(host, request, ref, keep, err) < 0 ||
-	    executor_make_place(executor, request->place_id, request->generation,
-				make_wait(request), &walls, err) < 0) {
+	    places_make(places, request->place_id, request->generation, make_wait(request), &walls,
+			err) < 0) {
 		close_place(host, request);
 		return -1;
 	}
@@ -179,12 +179,12 @@ static bool keeps_files(const struct provider_request *request)
 static int native_begin(struct provider_host *host, const struct provider_request *request,
 			struct error *err)
 {
-	struct executor *executor = provider_host_executor(host);
+	struct places *places = provider_host_places(host);
 	_cleanup_free_ char *ref = native_ref(request);
 
 	if (open_place(host, request, ref, keeps_files(request), err) == 0 &&
-	    executor_begin_place(executor, request->place_id, request->generation,
-				 make_wait(request), err) == 0)
+	    places_begin(places, request->place_id, request->generation, make_wait(request), err) ==
+		    0)
 		return 0;
 	close_place(host, request);
 	return -1;
@@ -204,7 +204,7 @@ static int native_resume(struct provider_host *host, const struct provider_reque
 	char store[STORE_NAME_SIZE];
 
 	store_name(ref, store);
-	if (!executor_has_store(provider_host_executor(host), store))
+	if (!places_has_store(provider_host_places(host), store))
 		return 0;
 	if (make(host, request, ref, true, out, err) < 0)
 		return -1;
@@ -217,14 +217,14 @@ static int remove_files(struct provider_host *host, const char *ref, struct erro
 	char store[STORE_NAME_SIZE];
 
 	store_name(ref, store);
-	return executor_remove_store(provider_host_executor(host), store, STOP_WAIT_MS, err);
+	return places_remove_store(provider_host_places(host), store, STOP_WAIT_MS, err);
 }
 
 static int native_destroy(struct provider_host *host, const json_t *config, const char *ref,
 			  struct error *err)
 {
 	(void)config;
-	if (executor_stop_label(provider_host_executor(host), ref, STOP_WAIT_MS, err) < 0)
+	if (places_stop_label(provider_host_places(host), ref, STOP_WAIT_MS, err) < 0)
 		return -1;
 	return remove_files(host, ref, err);
 }
@@ -252,7 +252,7 @@ static int probe_made(struct provider_host *host, const struct provider_request 
 	if (provider_host_dir(host, NATIVE_KEY, &p.dirfd, &path, err) < 0)
 		return -1;
 	p.state_path = path;
-	if (native_attempts(provider_host_executor(host), &p, &evidence, &ok, err) < 0)
+	if (native_attempts(provider_host_places(host), &p, &evidence, &ok, err) < 0)
 		return -1;
 	*out = (struct probe){
 		.ok = ok,
@@ -301,8 +301,7 @@ static int native_probe(struct provider_host *host, const json_t *config, struct
 		return 0;
 	}
 	r = probe_made(host, &request, &lease, out, &why);
-	executor_stop_place(provider_host_executor(host), place_id, EXEC_CANCELLED, STOP_WAIT_MS,
-			    NULL);
+	places_stop(provider_host_places(host), place_id, EXEC_CANCELLED, STOP_WAIT_MS, NULL);
 	if (r < 0)
 		describe_failure(config, &why, out);
 	(void)err;
@@ -321,7 +320,7 @@ static int native_inventory(struct provider_host *host, struct provider_inventor
 {
 	_cleanup_strv_ char **labels = NULL;
 
-	if (executor_labels(provider_host_executor(host), &labels, err) < 0)
+	if (places_labels(provider_host_places(host), &labels, err) < 0)
 		return -1;
 	out->refs = xcalloc(strv_len(labels) + 1, sizeof(*out->refs));
 	for (size_t i = 0, count = 0; labels && labels[i]; i++)
@@ -345,7 +344,7 @@ static int native_open(struct provider_host *host, const json_t *config, const c
 	place->label = ref;
 	place->must_exist = true;
 	place->sandbox = none;
-	return executor_open_place(provider_host_executor(host), place, err);
+	return places_open(provider_host_places(host), place, err);
 }
 
 static char **whole_environment(const json_t *config, char *const *given)
@@ -395,7 +394,7 @@ static int native_start(struct provider_host *host, const json_t *config, const 
 	there.own_environment = true;
 	if (most > 0 && (there.timeout_ms == 0 || there.timeout_ms > most))
 		there.timeout_ms = most;
-	if (exec_start(provider_host_executor(host), &there, exec, err) == 0)
+	if (exec_start(provider_host_places(host), &there, exec, err) == 0)
 		return 0;
 	if (err && err->code == ERR_COMMAND_NOT_FOUND)
 		error_explain(config, err);
@@ -407,8 +406,7 @@ static int native_stop(struct provider_host *host, const json_t *config, const c
 {
 	(void)config;
 	(void)ref;
-	return executor_stop_place(provider_host_executor(host), place_id, EXEC_LEASE_LOST, wait_ms,
-				   err);
+	return places_stop(provider_host_places(host), place_id, EXEC_LEASE_LOST, wait_ms, err);
 }
 
 const struct provider PROVIDER_NATIVE = {

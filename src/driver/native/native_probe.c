@@ -53,7 +53,7 @@ static int read_output(struct runlog_store *store, const char *name, struct buf 
 	return r < 0 ? -1 : 0;
 }
 
-static int run_attempts(struct executor *executor, const struct native_probe *p,
+static int run_attempts(struct places *places, const struct native_probe *p,
 			struct runlog_store *logs, struct buf *out, struct error *err)
 {
 	_cleanup_free_ char *data = xasprintf("DATA=%s", p->state_path);
@@ -78,7 +78,7 @@ static int run_attempts(struct executor *executor, const struct native_probe *p,
 	id_new(exec_id);
 	if (runlog_open(logs, exec_id, &spec.log, err) < 0)
 		return -1;
-	r = exec_start(executor, &spec, &exec, err);
+	r = exec_start(places, &spec, &exec, err);
 	if (r == 0)
 		r = exec_wait(exec, &result, err);
 	if (r == 0)
@@ -115,7 +115,7 @@ static json_t *judge(struct buf *output, bool network, bool *ok)
 	return evidence;
 }
 
-int native_attempts(struct executor *executor, const struct native_probe *p, json_t **evidence,
+int native_attempts(struct places *places, const struct native_probe *p, json_t **evidence,
 		    bool *ok, struct error *err)
 {
 	_cleanup_buf_ struct buf output = { 0 };
@@ -124,7 +124,7 @@ int native_attempts(struct executor *executor, const struct native_probe *p, jso
 
 	if (runlog_store_open(p->dirfd, OUTPUT_MAX, &logs, err) < 0)
 		return -1;
-	r = run_attempts(executor, p, logs, &output, err);
+	r = run_attempts(places, p, logs, &output, err);
 	runlog_store_close(logs);
 	if (r < 0)
 		return -1;

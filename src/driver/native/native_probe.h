@@ -2,7 +2,7 @@
 
 #include "base/json.h"
 
-struct executor;
+struct places;
 
 struct native_probe {
 	const char *place_id; /* open and made */
@@ -12,6 +12,6 @@ struct native_probe {
 	bool network;           /* it was asked for */
 };
 /* Tries forbidden things in the place: [{attempt, denied}], and whether all were denied. */
-int native_attempts(struct executor *executor, const struct native_probe *probe, json_t **evidence,
+int native_attempts(struct places *places, const struct native_probe *probe, json_t **evidence,
 		    bool *ok, struct error *err);
 void native_keep_evidence(int dirfd, const json_t *details);

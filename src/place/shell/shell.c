@@ -32,29 +32,29 @@ int shell_refuse(struct error *err, const char *what)
 /* Calls of a place */
 
 /* What may still run there when its holder is gone; forgotten when its time is over. */
-static void note_loose(struct open_place *place, int64_t until)
+static void note_unfenced(struct open_place *place, int64_t until)
 {
-	struct executor *executor = place->executor;
-	struct loose_call *loose = xcalloc(1, sizeof(*loose));
+	struct places *places = place->places;
+	struct unfenced_call *loose = xcalloc(1, sizeof(*loose));
 
 	loose->place_id = xstrdup(place->id);
 	loose->until = until;
-	pthread_mutex_lock(&executor->lock);
-	loose->next = executor->loose;
-	executor->loose = loose;
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_lock(&places->lock);
+	loose->next = places->loose;
+	places->loose = loose;
+	pthread_mutex_unlock(&places->lock);
 	log_warn("place %s: a command may be running that nobody can end before its timeout",
 		 place->id);
 }
 
-bool executor_place_is_loose(struct executor *executor, const char *place_id)
+bool places_is_unfenced(struct places *places, const char *place_id)
 {
 	int64_t now = boottime_ms();
 	bool found = false;
 
-	pthread_mutex_lock(&executor->lock);
-	for (struct loose_call **p = &executor->loose; *p;) {
-		struct loose_call *loose = *p;
+	pthread_mutex_lock(&places->lock);
+	for (struct unfenced_call **p = &places->loose; *p;) {
+		struct unfenced_call *loose = *p;
 
 		if (loose->until <= now) {
 			*p = loose->next;
@@ -65,7 +65,7 @@ bool executor_place_is_loose(struct executor *executor, const char *place_id)
 		found |= streq(loose->place_id, place_id);
 		p = &loose->next;
 	}
-	pthread_mutex_unlock(&executor->lock);
+	pthread_mutex_unlock(&places->lock);
 	return found;
 }
 
@@ -76,7 +76,7 @@ static int enter(struct open_place *place, int64_t until, struct error *err)
 	pthread_mutex_lock(&place->lock);
 	if (place->stopped != NOT_STOPPED)
 		rc = error_set(err, ERR_LEASE_LOST, "the place was stopped");
-	else if (atomic_load(&place->executor->detached))
+	else if (atomic_load(&place->places->detached))
 		rc = error_set(err, ERR_UNAVAILABLE, "the server is going");
 	else {
 		place->calls++;
@@ -106,7 +106,7 @@ int shell_call(struct open_place *place, const struct one_shot_call *call,
 		return -1;
 	rc = place->one_shot.call(place->one_shot.arg, call, result, &why);
 	if (rc < 0 ? why.code == ERR_TIMEOUT : result->may_run)
-		note_loose(place, until);
+		note_unfenced(place, until);
 	leave(place);
 	if (rc == 0)
 		return 0;
@@ -129,7 +129,7 @@ int shell_stop(struct open_place *place, int64_t deadline, struct error *err)
 	pthread_mutex_unlock(&place->lock);
 	/* Whoever tries again finds no open place and nothing to wait for: this tells them. */
 	if (rc < 0)
-		note_loose(place, until);
+		note_unfenced(place, until);
 	return rc;
 }
 
@@ -192,7 +192,7 @@ int shell_exec_prepare(struct exec *exec, const struct exec_spec *spec, struct e
 		return -1;
 	/* Who its user is and where that one is at home, the place itself knows. */
 	there.user = "";
-	env = exec_environment(exec->executor, &there, err);
+	env = exec_environment(exec->places, &there, err);
 	fd = env ? latch_new(err) : -1;
 	if (fd < 0) {
 		strv_free(env);

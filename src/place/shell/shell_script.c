@@ -249,7 +249,7 @@ static char **environment_for(const struct open_place *place)
 
 	push(&env, "LC_ALL=C");
 	push(&env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-	strv_push(&env, xasprintf(MARK_OWNER "=%s", place->executor->owner));
+	strv_push(&env, xasprintf(MARK_OWNER "=%s", place->places->owner));
 	strv_push(&env, xasprintf(RELAY_MARK_PLACE "=%s", place->id));
 	return env;
 }

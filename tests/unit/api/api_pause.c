@@ -3,13 +3,13 @@
 #include "fixture.h"
 
 /* A lease with its paths, and a command in it that writes one byte after the other. */
-struct held {
+struct memory_log {
 	char id[ID_SIZE], place[ID_SIZE];
 	char *exec, *pause, *resume, *release, *show, *count;
 	pid_t pid;
 };
 
-static void held_clear(struct held *h)
+static void held_clear(struct memory_log *h)
 {
 	free(h->exec);
 	free(h->pause);
@@ -20,14 +20,14 @@ static void held_clear(struct held *h)
 }
 #define _cleanup_held_ _cleanup_(held_clear)
 
-static off_t counted(const struct held *h)
+static off_t counted(const struct memory_log *h)
 {
 	struct stat st;
 
 	return stat(h->count, &st) < 0 ? 0 : st.st_size;
 }
 
-static void hold(struct api_test *t, struct held *h)
+static void hold(struct api_test *t, struct memory_log *h)
 {
 	_cleanup_json_ json_t *lease = acquire(t, t->box, "{}");
 
@@ -42,7 +42,7 @@ static void hold(struct api_test *t, struct held *h)
 	assert_false(json_bool(lease, "paused", true));
 }
 
-static void hold_counting(struct api_test *t, struct held *h)
+static void hold_counting(struct api_test *t, struct memory_log *h)
 {
 	hold(t, h);
 
@@ -61,7 +61,7 @@ static void hold_counting(struct api_test *t, struct held *h)
 }
 
 /* Only what cgroups hold can be frozen: an ordinary user is told so. */
-static bool can_pause(struct api_test *t, struct held *h)
+static bool can_pause(struct api_test *t, struct memory_log *h)
 {
 	if (geteuid() == 0)
 		return true;
@@ -77,7 +77,7 @@ static void put(const struct api_test *t, const char *path, bool paused)
 	assert_int_equal(json_bool(lease, "paused", !paused), paused);
 }
 
-static void stands_still(const struct held *h)
+static void stands_still(const struct memory_log *h)
 {
 	off_t at = counted(h);
 
@@ -85,21 +85,21 @@ static void stands_still(const struct held *h)
 	assert_int_equal(counted(h), at);
 }
 
-static void goes_on(const struct held *h)
+static void goes_on(const struct memory_log *h)
 {
 	off_t at = counted(h);
 
 	WAIT_FOR(counted(h) > at);
 }
 
-static bool shows_paused(const struct api_test *t, const struct held *h)
+static bool shows_paused(const struct api_test *t, const struct memory_log *h)
 {
 	_cleanup_json_ json_t *lease = get(t, h->show);
 
 	return json_bool(lease, "paused", false);
 }
 
-static void takes_no_command(const struct api_test *t, const struct held *h)
+static void takes_no_command(const struct api_test *t, const struct memory_log *h)
 {
 	refused(t, 409, "lease_paused", "resume it first",
 		CALL("POST", h->exec, "{\"command\": [\"true\"]}"));
@@ -121,7 +121,7 @@ static int told(const struct api_test *t, const char *action)
 static void a_paused_lease_stands_still_takes_no_command_and_goes_on(void **state)
 {
 	struct api_test *t = *state;
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 
 	if (!can_pause(t, &h))
 		return;
@@ -147,7 +147,7 @@ static void a_paused_lease_stands_still_takes_no_command_and_goes_on(void **stat
 static void a_pause_outlives_the_server(void **state)
 {
 	struct api_test *t = *state;
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 
 	if (!can_pause(t, &h))
 		return;
@@ -167,7 +167,7 @@ static void a_pause_outlives_the_server(void **state)
 static void a_pause_that_was_cut_short_is_finished_by_the_next_server(void **state)
 {
 	struct api_test *t = *state;
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 
 	if (!can_pause(t, &h))
 		return;
@@ -196,7 +196,7 @@ static void a_pause_that_was_cut_short_is_finished_by_the_next_server(void **sta
 static void a_paused_lease_is_released_and_the_next_holder_finds_nothing_of_it(void **state)
 {
 	struct api_test *t = *state;
-	_cleanup_held_ struct held h = { 0 }, next = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 }, next = { 0 };
 
 	if (!can_pause(t, &h))
 		return;
@@ -220,7 +220,7 @@ static void a_paused_lease_is_released_and_the_next_holder_finds_nothing_of_it(v
 static void a_place_without_a_relay_cannot_be_paused(void **state)
 {
 	struct api_test *t = *state;
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 	PATH("/api/companies/%s/environments", t->company);
 
 	take_id(post(t, 201, path,
@@ -245,7 +245,7 @@ static bool is_lost(const struct api_test *t, const char *path)
 static void a_paused_place_whose_relay_died_is_lost(void **state)
 {
 	struct api_test *t = *state;
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 	_cleanup_buf_ struct buf text = { 0 };
 	int pid = 0;
 

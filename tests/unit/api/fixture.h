@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "../executor.h"
+#include "../open_places.h"
 
 #define CALL_SECONDS 60L
 #define PATIENCE_MS 20000

@@ -64,7 +64,7 @@ static void a_token_is_shown_once_and_kept_as_a_hash(void **state)
 
 	make_user(r, "Ada", &user);
 
-	struct token_wish wish = { .user_id = user.id, .name = "laptop", .ttl_ms = 60000 };
+	struct token_request wish = { .user_id = user.id, .name = "laptop", .ttl_ms = 60000 };
 
 	assert_done(r, token_create(r->db, r->clock, &ADMIN, &wish, &token, text, &r->err));
 	assert_int_equal(strlen(text), strlen("pcp_board_") + 48);
@@ -93,7 +93,7 @@ static void a_token_ends_by_time_by_revocation_and_with_its_user(void **state)
 
 	make_user(r, "Ada", &user);
 
-	struct token_wish wish = { .user_id = user.id, .name = "short", .ttl_ms = 60000 };
+	struct token_request wish = { .user_id = user.id, .name = "short", .ttl_ms = 60000 };
 
 	assert_done(r, token_create(r->db, r->clock, &ADMIN, &wish, &token, first, &r->err));
 	wish.ttl_ms = 0;
@@ -128,7 +128,7 @@ static void its_use_is_noted_once_a_minute(void **state)
 
 	make_user(r, "Ada", &user);
 
-	struct token_wish wish = { .user_id = user.id, .name = "laptop" };
+	struct token_request wish = { .user_id = user.id, .name = "laptop" };
 
 	assert_done(r, token_create(r->db, r->clock, &ADMIN, &wish, &token, text, &r->err));
 	assert_done(r, token_find(r->db, r->clock, text, &owner, &r->err));
@@ -154,8 +154,8 @@ static void activity_tells_of_tokens_without_telling_them(void **state)
 	make_member(r, "Ada", ROLE_OPERATOR, &user);
 	make_agent(r, &agent);
 
-	struct token_wish wish = { .user_id = user.id, .name = "laptop" };
-	struct token_wish key_wish = { .agent_id = agent.id, .name = "ci" };
+	struct token_request wish = { .user_id = user.id, .name = "laptop" };
+	struct token_request key_wish = { .agent_id = agent.id, .name = "ci" };
 
 	assert_done(r, token_create(r->db, r->clock, &ADMIN, &wish, &token, text, &r->err));
 	assert_done(r, token_create(r->db, r->clock, &ADMIN, &key_wish, &key, key_text, &r->err));
@@ -184,7 +184,7 @@ static void a_terminated_agent_gets_no_key(void **state)
 	make_agent(r, &agent);
 	records_exec(r, &AGENT_TERMINATE, B_TEXT(agent.id));
 
-	struct token_wish wish = { .agent_id = agent.id, .name = "ci" };
+	struct token_request wish = { .agent_id = agent.id, .name = "ci" };
 
 	assert_refused(r, ERR_CONFLICT,
 		       token_create(r->db, r->clock, &ADMIN, &wish, NULL, text, &r->err));

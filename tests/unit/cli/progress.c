@@ -79,8 +79,8 @@ static void the_summary_names_what_happened_and_nothing_else(void **state)
 		json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "modified", 3, "added", 1, "deleted", 0,
 			  "conflicts", 1, "keptHost", 2, "refused", 0);
 	_cleanup_json_ json_t *none = json_object();
-	_cleanup_free_ char *text = bring_counts(counts), *empty = bring_counts(none),
-			    *null = bring_counts(NULL);
+	_cleanup_free_ char *text = run_files_counts(counts), *empty = run_files_counts(none),
+			    *null = run_files_counts(NULL);
 
 	(void)state;
 	assert_string_equal(text, "3 changed, 1 added, 1 conflict, 2 deletions not done");

@@ -377,7 +377,7 @@ static void sync_first(struct bench *b)
 static void only_what_needs_it_waits_for_the_disk(void **state)
 {
 	struct bench *b = *state;
-	static const enum db_promise order[] = { DB_WHILE_UP, DB_DURABLE, DB_WHILE_UP, DB_WHILE_UP,
+	static const enum db_promise order[] = { DB_NO_FSYNC, DB_DURABLE, DB_NO_FSYNC, DB_NO_FSYNC,
 						 DB_DURABLE };
 	static const char *const keys[] = { "a", "b", "c", "d", "e" };
 	sync_first(b);
@@ -399,8 +399,8 @@ static void a_checkpoint_waits_for_the_disk_whatever_the_commit_does(void **stat
 	sync_first(b);
 	/* In the middle of the commit. */
 	assert_int_equal(sqlite3_wal_autocheckpoint(b->conn->handle, 1), SQLITE_OK);
-	assert_int_equal(syncs_of(b, DB_WHILE_UP, kv_put, &first), 2);
-	assert_int_equal(syncs_of(b, DB_WHILE_UP, kv_put, &second), 3);
+	assert_int_equal(syncs_of(b, DB_NO_FSYNC, kv_put, &first), 2);
+	assert_int_equal(syncs_of(b, DB_NO_FSYNC, kv_put, &second), 3);
 }
 
 /* Queued behind one that does not wait for the disk, it gets a transaction of its own. */
@@ -414,7 +414,7 @@ static void a_durable_write_joins_no_other(void **state)
 	sync_first(b);
 	sem_init(&gate.entered, 0, 0);
 	sem_init(&gate.open, 0, 0);
-	start(&standing, b, DB_WHILE_UP, stand_still, &gate);
+	start(&standing, b, DB_NO_FSYNC, stand_still, &gate);
 	sem_wait(&gate.entered);
 	before = atomic_load(&syncs);
 	start(&durable, b, DB_DURABLE, kv_put, &pair);
@@ -449,7 +449,7 @@ static void the_wal_stays_short_while_others_read(void **state)
 		char key[16];
 		snprintf(key, sizeof(key), "%d", i);
 		struct pair pair = { key, i };
-		assert_done(store, DB_WRITE_AS(store->db, DB_WHILE_UP, "test.wal", kv_put, &pair,
+		assert_done(store, DB_WRITE_AS(store->db, DB_NO_FSYNC, "test.wal", kv_put, &pair,
 					       &store->err));
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(readers); i++)

@@ -127,7 +127,7 @@ static void what_does_not_fit_into_memory_is_all_there_after_the_commit(void **s
 	int64_t total = (int64_t)MANY * (MANY + 1) / 2 + 3 * MANY;
 	int rows = MANY;
 
-	assert_done(s, DB_WRITE_AS(s->db, DB_WHILE_UP, "test", fill_and_change, &rows, &s->err));
+	assert_done(s, DB_WRITE_AS(s->db, DB_NO_FSYNC, "test", fill_and_change, &rows, &s->err));
 	assert_int_equal(kv_count(s), MANY);
 	assert_int_equal(sum_of(s), total);
 	assert_recovers(s, MANY, total);
@@ -142,7 +142,7 @@ static void a_large_transaction_that_is_undone_leaves_nothing(void **state)
 	assert_done(s, DB_WRITE(s->db, "test", kv_put, &pair, &s->err));
 	assert_refused(s, ERR_CONFLICT, DB_WRITE(s->db, "test", change_and_fail, &rows, &s->err));
 	pair = (struct pair){ "kept as well", 8 };
-	assert_done(s, DB_WRITE_AS(s->db, DB_WHILE_UP, "test", kv_put, &pair, &s->err));
+	assert_done(s, DB_WRITE_AS(s->db, DB_NO_FSYNC, "test", kv_put, &pair, &s->err));
 	assert_int_equal(sum_of(s), 15);
 	assert_recovers(s, 2, 15);
 }
@@ -202,7 +202,7 @@ static void after_a_failed_sync_the_next_durable_write_stands_on_nothing_unsynce
 {
 	struct store *s = store_of(state);
 
-	assert_done(s, put(s, DB_WHILE_UP, "before"));
+	assert_done(s, put(s, DB_NO_FSYNC, "before"));
 	syncs_refused = 1;
 	assert_refused(s, ERR_DB, put(s, DB_DURABLE, "refused"));
 	assert_non_null(strstr(s->err.message, "Input/output error"));
@@ -217,13 +217,13 @@ static void durable_writes_are_refused_until_the_database_is_in_order(void **sta
 {
 	struct store *s = store_of(state);
 
-	assert_done(s, put(s, DB_WHILE_UP, "before"));
+	assert_done(s, put(s, DB_NO_FSYNC, "before"));
 	syncs_refused = 3;
 	assert_refused(s, ERR_DB, put(s, DB_DURABLE, "refused"));
 	assert_refused(s, ERR_DB, put(s, DB_DURABLE, "refused again"));
 	assert_non_null(strstr(s->err.message, "an earlier write did not reach the disk"));
 	/* Nothing was promised about it. */
-	assert_done(s, put(s, DB_WHILE_UP, "meanwhile"));
+	assert_done(s, put(s, DB_NO_FSYNC, "meanwhile"));
 	assert_refused(s, ERR_DB, put(s, DB_DURABLE, "refused once more"));
 	assert_int_equal(syncs_refused, 0);
 	assert_done(s, put(s, DB_DURABLE, "after"));
@@ -240,7 +240,7 @@ static void what_a_server_left_unsynced_is_in_the_database_of_the_next(void **st
 	struct store next = { .options.path = killed, .path = killed };
 
 	memcpy(next.dir, s->dir, sizeof(next.dir));
-	assert_done(s, put(s, DB_WHILE_UP, "before"));
+	assert_done(s, put(s, DB_NO_FSYNC, "before"));
 	copy_file(s->path, killed);
 	copy_file(wal, killed_wal);
 	assert_done(&next, db_open_known(&next.db, &next.options, kv_migrations, &next.err));

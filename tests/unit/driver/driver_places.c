@@ -259,7 +259,7 @@ static void commands_without_a_directory_run_in_the_home_or_in_the_sandbox(void 
 		assert_int_equal(runlog_store_open(f->places->dirfd, 0, &store, NULL), 0);
 		assert_int_equal(runlog_open(store, "out", &log, NULL), 0);
 		spec.log = log;
-		assert_int_equal(test_open_place(f->places->executor, PLACE_1, 7, NULL), 0);
+		assert_int_equal(test_open_place(f->places->places, PLACE_1, 7, NULL), 0);
 		assert_int_equal(driver_start(&f->drivers, &place, &spec, &exec, NULL), 0);
 		assert_int_equal(exec_wait(exec, &result, NULL), 0);
 		assert_int_equal(result.exit_code, 0);

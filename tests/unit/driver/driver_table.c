@@ -188,14 +188,14 @@ static void a_command_whose_start_was_not_answered_is_ended(void **state)
 	assert_int_equal(runlog_store_open(f->places->dirfd, 0, &store, NULL), 0);
 	assert_int_equal(runlog_open(store, "out", &log, NULL), 0);
 	spec.log = log;
-	assert_int_equal(test_open_place(f->places->executor, PLACE_1, 1, NULL), 0);
+	assert_int_equal(test_open_place(f->places->places, PLACE_1, 1, NULL), 0);
 	assert_int_equal(fault_init("driver.start.after:error", NULL), 0);
 	assert_int_equal(driver_start(&f->drivers, &place, &spec, &exec, &err), -1);
 	assert_int_equal(fault_init(NULL, NULL), 0);
 	assert_int_equal(err.code, ERR_FAULT);
 	assert_null(exec);
 	assert_int_equal(driver_stop(&f->drivers, &place, 5000, NULL), 0);
-	assert_false(executor_place_busy(f->places->executor, PLACE_1));
+	assert_false(places_is_busy(f->places->places, PLACE_1));
 	runlog_close(log);
 	runlog_store_close(store);
 }

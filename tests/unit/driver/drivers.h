@@ -22,7 +22,7 @@ static inline int fixture_setup_with(void **state, bool allow_fake)
 	f->places = places;
 	f->host = (struct driver_host){
 		.providers = f->places->providers,
-		.executor = f->places->executor,
+		.places = f->places->places,
 		.clock = &f->places->clock,
 		.home_path = f->places->dir,
 	};

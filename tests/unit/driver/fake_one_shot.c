@@ -12,33 +12,33 @@
 #define SCRIPT(text) COMMAND((char *)"sh", (char *)"-c", (char *)(text))
 #define PATIENCE_MS 10000
 
-struct held {
+struct memory_log {
 	struct places *p;
 	json_t *config;
 	struct provider_lease lease;
 };
 
-static void hold(struct held *h, struct places *p, const char *config)
+static void hold(struct memory_log *h, struct places *p, const char *config)
 {
 	struct provider_request request = { .environment_id = ENV_1,
 					    .run_id = RUN_1,
 					    .lease_id = LEASE_1 };
 	_cleanup_error_ struct error err = { 0 };
 
-	*h = (struct held){ .p = p, .config = J(config) };
+	*h = (struct memory_log){ .p = p, .config = J(config) };
 	request.config = h->config;
 	if (provider_acquire(p->providers, &request, &h->lease, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
-static void held_clear(struct held *h)
+static void held_clear(struct memory_log *h)
 {
 	json_decref(h->config);
 	provider_lease_clear(&h->lease);
 }
 #define _cleanup_held_ _cleanup_(held_clear)
 
-static int execute(struct held *h, char *const *argv, struct one_shot_result *result,
+static int execute(struct memory_log *h, char *const *argv, struct one_shot_result *result,
 		   struct error *err)
 {
 	struct one_shot_call call = {
@@ -52,7 +52,7 @@ static int execute(struct held *h, char *const *argv, struct one_shot_result *re
 
 static void a_place_without_a_relay_says_so_and_runs_commands_in_its_directory(void **state)
 {
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 	_cleanup_one_shot_result_ struct one_shot_result r = { 0 };
 
 	hold(&h, *state, BARE);
@@ -66,7 +66,7 @@ static void a_place_without_a_relay_says_so_and_runs_commands_in_its_directory(v
 
 static void the_usual_place_has_one(void **state)
 {
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 
 	hold(&h, *state, PLAIN);
 	assert_false(h.lease.no_relay);
@@ -76,7 +76,7 @@ static void the_usual_place_has_one(void **state)
 static void places_with_and_without_a_relay_are_not_taken_for_each_other(void **state)
 {
 	struct places *p = *state;
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 	_cleanup_json_ json_t *plain = J(PLAIN), *from = NULL;
 	_cleanup_(provider_lease_clear) struct provider_lease other = { 0 };
 	_cleanup_error_ struct error err = { 0 };
@@ -107,7 +107,7 @@ static void the_key_is_typed(void **state)
 
 static void output_is_bounded_and_input_may_be_left_unread(void **state)
 {
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 	_cleanup_one_shot_result_ struct one_shot_result r = { 0 };
 	_cleanup_buf_ struct buf input = { 0 };
 	struct one_shot_call call = {
@@ -135,7 +135,7 @@ static void output_is_bounded_and_input_may_be_left_unread(void **state)
 
 static void faults_of_execute_apply_to_calls(void **state)
 {
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 	_cleanup_one_shot_result_ struct one_shot_result r = { 0 };
 	_cleanup_error_ struct error err = { 0 };
 
@@ -164,7 +164,7 @@ static bool has_ended(pid_t pid)
 }
 
 /* As if the server had died in the middle of the call: a process with the place's mark. */
-static pid_t leave_running(struct held *h)
+static pid_t leave_running(struct memory_log *h)
 {
 	_cleanup_one_shot_result_ struct one_shot_result r = { 0 };
 	_cleanup_free_ char *mark = NULL;
@@ -185,7 +185,7 @@ static pid_t leave_running(struct held *h)
 
 static void what_a_dead_server_left_running_ends_with_the_holding(void **state)
 {
-	_cleanup_held_ struct held h = { 0 };
+	_cleanup_held_ struct memory_log h = { 0 };
 	pid_t pid;
 
 	hold(&h, *state, BARE);

@@ -232,7 +232,7 @@ static char *run_there(struct places *p, const json_t *config, const char *ref, 
 	assert_int_equal(runlog_store_open(p->dirfd, 0, &store, NULL), 0);
 	assert_int_equal(runlog_open(store, "out", &log, NULL), 0);
 	spec.log = log;
-	assert_int_equal(test_open_place(p->executor, PLACE_1, 1, NULL), 0);
+	assert_int_equal(test_open_place(p->places, PLACE_1, 1, NULL), 0);
 
 	int r = provider_start(p->providers, "fake", config, ref, NULL, &spec, &exec, err);
 
@@ -289,7 +289,7 @@ static void stop_ends_what_runs_there(void **state)
 	_cleanup_error_ struct error err = { 0 };
 
 	acquire(p, config, &lease);
-	assert_int_equal(test_open_place(p->executor, PLACE_1, 1, NULL), 0);
+	assert_int_equal(test_open_place(p->places, PLACE_1, 1, NULL), 0);
 	assert_int_equal(
 		provider_stop(p->providers, "fake", config, lease.ref, PLACE_1, 5000, NULL), 0);
 

@@ -1,5 +1,5 @@
 /*
- * A host for providers in a directory of its own, with the real clock and a real executor. Opening
+ * A host for providers in a directory of its own, with the real clock and a real places. Opening
  * it again is a restart of the server.
  */
 #pragma once
@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "driver/provider.h"
-#include "../executor.h"
+#include "../open_places.h"
 
 #define LEASE_1 "11111111-1111-4111-8111-111111111111"
 #define LEASE_2 "22222222-2222-4222-8222-222222222222"
@@ -31,7 +31,7 @@ struct places {
 	bool allow_fake;
 	struct clock clock;
 	struct clock *given_clock; /* instead of the real one, from the next start */
-	struct executor *executor;
+	struct places *places;
 	struct provider_host *providers;
 };
 
@@ -42,7 +42,7 @@ static inline void places_start(struct places *p)
 		.state_path = p->dir,
 		.allow_fake = p->allow_fake,
 		.clock = p->given_clock ? p->given_clock : &p->clock,
-		.executor = p->executor,
+		.places = p->places,
 	};
 
 	assert_int_equal(provider_host_new(&options, &p->providers, NULL), 0);
@@ -63,8 +63,7 @@ static inline int places_setup_with(void **state, bool allow_fake)
 	assert_int_equal(dir_open(AT_FDCWD, p->dir, &p->dirfd, NULL), 0);
 	p->allow_fake = allow_fake;
 	clock_init_system(&p->clock);
-	assert_int_equal(test_executor_new(&p->clock, "test-places", 1, p->dir, &p->executor, NULL),
-			 0);
+	assert_int_equal(test_places_new(&p->clock, "test-places", 1, p->dir, &p->places, NULL), 0);
 	places_start(p);
 	*state = p;
 	return 0;
@@ -80,7 +79,7 @@ static inline int places_teardown(void **state)
 	struct places *p = *state;
 
 	provider_host_free(p->providers);
-	executor_free(p->executor);
+	places_free(p->places);
 	end_keeper(p->dir);
 	close_fdp(&p->dirfd);
 	dir_remove_tree(AT_FDCWD, p->dir, NULL);

@@ -15,20 +15,22 @@
 struct place {
 	char dir[64];
 	int dirfd;
-	struct shelf shelf[2]; /* plain, durable */
+	struct exec_store store[2]; /* plain, durable */
 };
 
 static int up(void **state)
 {
 	struct place *place = xcalloc(1, sizeof(*place));
 
-	snprintf(place->dir, sizeof(place->dir), "/tmp/berth-shelf-XXXXXX");
+	snprintf(place->dir, sizeof(place->dir), "/tmp/berth-store-XXXXXX");
 	assert_non_null(mkdtemp(place->dir));
 	assert_int_equal(dir_open(AT_FDCWD, place->dir, &place->dirfd, NULL), 0);
 	assert_int_equal(
-		shelf_open(&place->shelf[0], place->dirfd, "plain", "logs0", 0, false, NULL), 0);
+		exec_store_open(&place->store[0], place->dirfd, "plain", "logs0", 0, false, NULL),
+		0);
 	assert_int_equal(
-		shelf_open(&place->shelf[1], place->dirfd, "durable", "logs1", 0, true, NULL), 0);
+		exec_store_open(&place->store[1], place->dirfd, "durable", "logs1", 0, true, NULL),
+		0);
 	*state = place;
 	return 0;
 }
@@ -37,8 +39,8 @@ static int down(void **state)
 {
 	struct place *place = *state;
 
-	shelf_close(&place->shelf[0]);
-	shelf_close(&place->shelf[1]);
+	exec_store_close(&place->store[0]);
+	exec_store_close(&place->store[1]);
 	close(place->dirfd);
 	assert_int_equal(dir_remove_tree(AT_FDCWD, place->dir, NULL), 0);
 	free(place);
@@ -56,9 +58,9 @@ static json_t *record_of(const char *status, int64_t code)
 	return record;
 }
 
-static void put(struct shelf *shelf, const char *id, json_t *record)
+static void put(struct exec_store *store, const char *id, json_t *record)
 {
-	assert_int_equal(shelf_put(shelf, id, record, NULL), 0);
+	assert_int_equal(exec_store_put(store, id, record, NULL), 0);
 	json_decref(record);
 }
 
@@ -67,25 +69,25 @@ static void a_record_is_there_until_it_is_removed_with_its_log(void **state)
 	struct place *place = *state;
 
 	for (size_t i = 0; i < 2; i++) {
-		struct shelf *shelf = &place->shelf[i];
+		struct exec_store *store = &place->store[i];
 		_cleanup_json_ json_t *ended = record_of("ended, at last", 3), *got = NULL;
 		struct runlog *log;
 		char id[ID_SIZE];
 
 		id_new(id);
-		assert_null(shelf_get(shelf, id));
-		put(shelf, id, record_of("running", -1));
-		assert_int_equal(runlog_open(shelf->logs, id, &log, NULL), 0);
+		assert_null(exec_store_get(store, id));
+		put(store, id, record_of("running", -1));
+		assert_int_equal(runlog_open(store->logs, id, &log, NULL), 0);
 		assert_int_equal(runlog_append(log, RUNLOG_STDOUT, "hi", 2, 1, NULL), 0);
 		runlog_close(log);
-		assert_int_equal(shelf_replace(shelf, id, ended, NULL), 0);
-		got = shelf_get(shelf, id);
+		assert_int_equal(exec_store_replace(store, id, ended, NULL), 0);
+		got = exec_store_get(store, id);
 		assert_true(json_equal(got, ended));
-		assert_int_equal(runlog_size(shelf->logs, id), 2);
-		assert_int_equal(shelf_remove(shelf, id, NULL), 0);
-		assert_null(shelf_get(shelf, id));
-		assert_int_equal(runlog_size(shelf->logs, id), -1);
-		assert_int_equal(shelf_remove(shelf, id, NULL), 0);
+		assert_int_equal(runlog_size(store->logs, id), 2);
+		assert_int_equal(exec_store_remove(store, id, NULL), 0);
+		assert_null(exec_store_get(store, id));
+		assert_int_equal(runlog_size(store->logs, id), -1);
+		assert_int_equal(exec_store_remove(store, id, NULL), 0);
 	}
 }
 
@@ -98,11 +100,11 @@ static void what_was_not_written_whole_is_no_record(void **state)
 		char id[ID_SIZE];
 
 		id_new(id);
-		assert_int_equal(file_replace(place->shelf[0].dirfd, id, BROKEN[i],
+		assert_int_equal(file_replace(place->store[0].dirfd, id, BROKEN[i],
 					      MAX_OF(strlen(BROKEN[i]), i == 3 ? 4 : 0), 0600,
 					      NULL),
 				 0);
-		assert_null(shelf_get(&place->shelf[0], id));
+		assert_null(exec_store_get(&place->store[0], id));
 	}
 }
 
@@ -111,9 +113,9 @@ static void names_that_are_no_ids_reach_no_file(void **state)
 	struct place *place = *state;
 
 	assert_int_equal(file_replace(place->dirfd, "secret", "{}", 2, 0600, NULL), 0);
-	assert_null(shelf_get(&place->shelf[0], "../secret"));
-	assert_null(shelf_get(&place->shelf[0], "."));
-	assert_null(shelf_get(&place->shelf[0], ""));
+	assert_null(exec_store_get(&place->store[0], "../secret"));
+	assert_null(exec_store_get(&place->store[0], "."));
+	assert_null(exec_store_get(&place->store[0], ""));
 }
 
 static void a_record_is_not_put_twice(void **state)
@@ -123,8 +125,8 @@ static void a_record_is_not_put_twice(void **state)
 	char id[ID_SIZE];
 
 	id_new(id);
-	put(&place->shelf[0], id, record_of("running", -1));
-	assert_int_equal(shelf_put(&place->shelf[0], id, record, NULL), -1);
+	put(&place->store[0], id, record_of("running", -1));
+	assert_int_equal(exec_store_put(&place->store[0], id, record, NULL), -1);
 }
 
 struct seen {
@@ -155,29 +157,29 @@ static void all_are_visited_oldest_first(void **state)
 		const struct timespec times[] = { { .tv_sec = AGES[i] }, { .tv_sec = AGES[i] } };
 
 		id_new(ids[i]);
-		put(&place->shelf[0], ids[i], record_of("running", -1));
-		assert_int_equal(utimensat(place->shelf[0].dirfd, ids[i], times, 0), 0);
+		put(&place->store[0], ids[i], record_of("running", -1));
+		assert_int_equal(utimensat(place->store[0].dirfd, ids[i], times, 0), 0);
 	}
-	assert_int_equal(file_replace(place->shelf[0].dirfd, "stranger", "x", 1, 0600, NULL), 0);
-	assert_int_equal(shelf_each(&place->shelf[0], see, &seen, &err), 0);
+	assert_int_equal(file_replace(place->store[0].dirfd, "stranger", "x", 1, 0600, NULL), 0);
+	assert_int_equal(exec_store_each(&place->store[0], see, &seen, &err), 0);
 	assert_int_equal(seen.count, 3);
 	assert_string_equal(seen.ids[0], ids[1]);
 	assert_string_equal(seen.ids[1], ids[0]);
 	assert_string_equal(seen.ids[2], ids[2]);
-	assert_int_equal(shelf_each(&place->shelf[0], see, &first, &err), -1);
+	assert_int_equal(exec_store_each(&place->store[0], see, &first, &err), -1);
 	assert_int_equal(err.code, ERR_CANCELLED);
 }
 
-#define shelf_test(f) cmocka_unit_test_setup_teardown(f, up, down)
+#define exec_store_test(f) cmocka_unit_test_setup_teardown(f, up, down)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		shelf_test(a_record_is_there_until_it_is_removed_with_its_log),
-		shelf_test(what_was_not_written_whole_is_no_record),
-		shelf_test(names_that_are_no_ids_reach_no_file),
-		shelf_test(a_record_is_not_put_twice),
-		shelf_test(all_are_visited_oldest_first),
+		exec_store_test(a_record_is_there_until_it_is_removed_with_its_log),
+		exec_store_test(what_was_not_written_whole_is_no_record),
+		exec_store_test(names_that_are_no_ids_reach_no_file),
+		exec_store_test(a_record_is_not_put_twice),
+		exec_store_test(all_are_visited_oldest_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 #include "lease_fixture.h"
 
-#include "../executor.h"
+#include "../open_places.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,20 +32,20 @@ static int open_directory(struct yard *y, const char *name, char **path)
 void yard_start(struct yard *y)
 {
 	assert_done(y->r, node_register(y->db, y->r->clock, y->r->dirfd, &y->node, y->err));
-	assert_done(y->r, test_executor_new(&y->system, y->node.id, y->node.boot_epoch, y->r->dir,
-					    &y->executor, y->err));
+	assert_done(y->r, test_places_new(&y->system, y->node.id, y->node.boot_epoch, y->r->dir,
+					  &y->places, y->err));
 
 	struct provider_host_options providers = {
 		.state_dirfd = y->providers_fd,
 		.state_path = y->providers_path,
 		.allow_fake = true,
 		.clock = &y->system,
-		.executor = y->executor,
+		.places = y->places,
 	};
 
 	assert_done(y->r, provider_host_new(&providers, &y->providers, y->err));
 	y->host = (struct driver_host){ .providers = y->providers,
-					.executor = y->executor,
+					.places = y->places,
 					.clock = &y->system,
 					.home_path = y->home_path };
 	y->drivers.host = &y->host;
@@ -65,10 +65,10 @@ void yard_stop(struct yard *y)
 {
 	leases_free(y->leases);
 	provider_host_free(y->providers);
-	executor_free(y->executor);
+	places_free(y->places);
 	y->leases = NULL;
 	y->providers = NULL;
-	y->executor = NULL;
+	y->places = NULL;
 }
 
 void yard_restart(struct yard *y)

@@ -1,7 +1,7 @@
 /*
  * A server's lower half for tests of leases: the records of ../record (a database of its own and a
- * clock that stands still), the fake provider with its inventory on disk, a real executor, and the
- * leases over them. The provider and the executor live in real time.
+ * clock that stands still), the fake provider with its inventory on disk, a real places, and the
+ * leases over them. The provider and its places live in real time.
  */
 #pragma once
 
@@ -15,7 +15,7 @@ struct yard {
 	char *providers_path, *home_path;
 	int providers_fd, spool_fd;
 	struct clock system;
-	struct executor *executor;
+	struct places *places;
 	struct provider_host *providers;
 	struct driver_host host;
 	struct drivers drivers;

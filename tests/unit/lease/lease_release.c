@@ -248,7 +248,7 @@ static void commands_end_with_the_holding(void **state)
 	assert_done(y->r, yard_exec_begin(y, &lease, "exec sleep 600", &p.log, &p.exec, y->err));
 	assert_int_equal(pthread_create(&thread, NULL, pump, &p), 0);
 	yard_release(y, &lease);
-	assert_false(executor_place_busy(y->executor, lease.place_id));
+	assert_false(places_is_busy(y->places, lease.place_id));
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_int_equal(p.result.reason, EXEC_LEASE_LOST);
 	assert_place(y, lease.place_id, "free");

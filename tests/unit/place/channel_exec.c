@@ -153,13 +153,13 @@ static void stdin_can_be_written_while_it_runs(void **state)
 	g.spec.stdin_len = 6;
 	g.spec.stdin_stream = true;
 	start_in_thread(t, &g);
-	assert_int_equal(executor_write_stdin(t->executor, g.id, data, len, false, PATIENCE_MS,
-					      &taken, &err),
-			 0);
+	assert_int_equal(
+		places_write_stdin(t->places, g.id, data, len, false, PATIENCE_MS, &taken, &err),
+		0);
 	assert_int_equal(taken, len);
-	assert_int_equal(executor_write_stdin(t->executor, g.id, " last", 5, true, PATIENCE_MS,
-					      &taken, &err),
-			 0);
+	assert_int_equal(
+		places_write_stdin(t->places, g.id, " last", 5, true, PATIENCE_MS, &taken, &err),
+		0);
 	join(&g);
 	assert_int_equal(g.result.exit_code, 0);
 	read_output(t, &g, RUNLOG_STDOUT, &out);
@@ -180,14 +180,13 @@ static void a_command_that_does_not_read_bounds_what_is_taken(void **state)
 	prepare(t, &g, SHELL_COMMAND("exec sleep 1000"));
 	g.spec.stdin_stream = true;
 	start_in_thread(t, &g);
-	assert_int_equal(
-		executor_write_stdin(t->executor, g.id, data, len, false, 100, &taken, &err), -1);
+	assert_int_equal(places_write_stdin(t->places, g.id, data, len, false, 100, &taken, &err),
+			 -1);
 	assert_int_equal(err.code, ERR_TIMEOUT);
 	assert_true(taken > 0 && taken < 512 << 10);
-	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED, false), 0);
+	assert_int_equal(places_cancel(t->places, g.id, EXEC_CANCELLED, false), 0);
 	join(&g);
-	assert_int_equal(executor_write_stdin(t->executor, g.id, "x", 1, false, 100, &taken, &err),
-			 -1);
+	assert_int_equal(places_write_stdin(t->places, g.id, "x", 1, false, 100, &taken, &err), -1);
 	assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
@@ -260,8 +259,8 @@ static void two_hundred_commands_run_side_by_side(void **state)
 	for (int i = 0; i < MANY; i++) {
 		size_t taken;
 
-		assert_int_equal(executor_write_stdin(t->executor, g[i].id, "go\n", 3, true,
-						      PATIENCE_MS, &taken, NULL),
+		assert_int_equal(places_write_stdin(t->places, g[i].id, "go\n", 3, true,
+						    PATIENCE_MS, &taken, NULL),
 				 0);
 	}
 	for (int i = 0; i < MANY; i++) {
@@ -315,10 +314,10 @@ static void a_terminal_is_one(void **state)
 	g.spec.terminal = &terminal;
 	start_in_thread(t, &g);
 	wait_until(runlog_end(g.log) >= 35);
-	assert_int_equal(executor_resize(t->executor, g.id, 44, 88, NULL), 0);
-	assert_int_equal(executor_write_stdin(t->executor, g.id, "word\n", 5, false, PATIENCE_MS,
-					      &taken, NULL),
-			 0);
+	assert_int_equal(places_resize(t->places, g.id, 44, 88, NULL), 0);
+	assert_int_equal(
+		places_write_stdin(t->places, g.id, "word\n", 5, false, PATIENCE_MS, &taken, NULL),
+		0);
 	join(&g);
 	assert_int_equal(g.result.exit_code, 0);
 	read_output(t, &g, RUNLOG_PTY, &out);

@@ -24,8 +24,8 @@ static int files_setup(void **state)
 	assert_int_equal(mkdir(f->root, 0755), 0);
 	f->root_fd = open(f->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	place.root = f->root;
-	assert_int_equal(executor_open_place(f->t->executor, &place, NULL), 0);
-	f->in = (struct place_ref){ f->t->executor, "dir-place", 1 };
+	assert_int_equal(places_open(f->t->places, &place, NULL), 0);
+	f->in = (struct place_ref){ f->t->places, "dir-place", 1 };
 	*state = f;
 	return 0;
 }
@@ -292,7 +292,7 @@ static void files_are_renamed_removed_and_given_modes(void **state)
 static void a_place_that_is_the_host_takes_absolute_paths(void **state)
 {
 	struct files *f = *state;
-	struct place_ref host = { f->t->executor, PLACE, GENERATION };
+	struct place_ref host = { f->t->places, PLACE, GENERATION };
 	_cleanup_buf_ struct buf out = { 0 };
 	char path[128];
 
@@ -309,7 +309,7 @@ static void files_need_an_open_place_and_the_right_generation(void **state)
 {
 	struct files *f = *state;
 	_cleanup_error_ struct error err = { 0 };
-	struct place_ref stale = { f->t->executor, "dir-place", 0 };
+	struct place_ref stale = { f->t->places, "dir-place", 0 };
 	struct file_info info;
 
 	assert_int_equal(place_file_stat(&stale, "/", &info, &err), -1);

@@ -82,7 +82,7 @@ static void expect_given_up(struct liar *im, void (*mistake)(struct liar *), con
 	im->mistake = mistake;
 	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	if (exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err) < 0) {
+	if (exec_adopt(im->as.t->places, &g.spec, &g.exec, &g.err) < 0) {
 		assert_int_equal(g.err.code, ERR_LEASE_LOST);
 		runlog_close(g.log);
 	} else {
@@ -136,9 +136,9 @@ static void more_than_the_credit_is_refused(void **state)
 	im->mistake = ignores_credit;
 	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, NULL), 0);
+	assert_int_equal(exec_adopt(im->as.t->places, &g.spec, &g.exec, NULL), 0);
 	wait_until(logged(im, "has credit for") > 0);
-	executor_detach(im->as.t->executor);
+	places_detach(im->as.t->places);
 	wait_in_thread(&g);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
 }
@@ -215,9 +215,9 @@ static void endless_messages_are_refused(void **state)
 	im->mistake = chatters;
 	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, NULL), 0);
+	assert_int_equal(exec_adopt(im->as.t->places, &g.spec, &g.exec, NULL), 0);
 	wait_until(logged(im, "more messages than any answer has") > 0);
-	executor_detach(im->as.t->executor);
+	places_detach(im->as.t->places);
 	wait_in_thread(&g);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
 }
@@ -230,7 +230,7 @@ static void one_without_the_key_learns_and_gets_nothing(void **state)
 	im->as.key[5] ^= 1;
 	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_adopt(im->as.t->places, &g.spec, &g.exec, &g.err), -1);
 	assert_int_equal(g.err.code, ERR_LEASE_LOST);
 	assert_true(logged(im, "does not hold the place's key") > 0);
 	runlog_close(g.log);
@@ -246,7 +246,7 @@ static void a_replayed_hello_is_refused(void **state)
 	 */
 	expect_given_up(im, says_garbage, "a message of type 0xee");
 	prepare_hostile(im, &g);
-	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_adopt(im->as.t->places, &g.spec, &g.exec, &g.err), -1);
 	assert_int_equal(g.err.code, ERR_LEASE_LOST);
 	assert_true(logged(im, "does not hold the place's key") >= 1);
 	runlog_close(g.log);
@@ -255,7 +255,7 @@ static void a_replayed_hello_is_refused(void **state)
 static void *detach_soon(void *arg)
 {
 	poll(NULL, 0, 100);
-	executor_detach(arg);
+	places_detach(arg);
 	return NULL;
 }
 
@@ -269,9 +269,9 @@ static void silence_keeps_nobody_for_ever(void **state)
 	im->silent = true;
 	impostor_start(&im->as);
 	prepare_hostile(im, &g);
-	pthread_create(&thread, NULL, detach_soon, im->as.t->executor);
+	pthread_create(&thread, NULL, detach_soon, im->as.t->places);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
-	assert_int_equal(exec_adopt(im->as.t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_adopt(im->as.t->places, &g.spec, &g.exec, &g.err), -1);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
 	assert_in_range(end.tv_sec - begin.tv_sec, 0, 12);

@@ -18,7 +18,7 @@ static void an_open_place_costs_nothing_until_it_is_used(void **state)
 
 	assert_int_equal(keeper_pid(t), 0);
 	assert_false(exists_at(t->dir->fd, "run/places"));
-	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_CANCELLED, 0, NULL), 0);
+	assert_int_equal(places_stop(t->places, PLACE, EXEC_CANCELLED, 0, NULL), 0);
 	assert_int_equal(keeper_pid(t), 0);
 }
 
@@ -68,15 +68,15 @@ static void the_same_exec_cannot_go_twice(void **state)
 
 	prepare(t, &g, SHELL_COMMAND("exec sleep 1000"));
 	start_in_thread(t, &g);
-	assert_int_equal(exec_start(t->executor, &g.spec, &second, &err), -1);
+	assert_int_equal(exec_start(t->places, &g.spec, &second, &err), -1);
 	assert_int_equal(err.code, ERR_CONFLICT);
-	assert_true(executor_place_busy(t->executor, PLACE));
-	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED, false), 0);
+	assert_true(places_is_busy(t->places, PLACE));
+	assert_int_equal(places_cancel(t->places, g.id, EXEC_CANCELLED, false), 0);
 	join(&g);
 	assert_int_equal(g.result.reason, EXEC_CANCELLED);
-	assert_int_equal(executor_cancel(t->executor, g.id, EXEC_CANCELLED, false),
+	assert_int_equal(places_cancel(t->places, g.id, EXEC_CANCELLED, false),
 			 -(int)ERR_NOT_FOUND);
-	assert_false(executor_place_busy(t->executor, PLACE));
+	assert_false(places_is_busy(t->places, PLACE));
 }
 
 #define TREE                                                                                       \
@@ -107,7 +107,7 @@ static void cancel_and_timeout_end_the_whole_tree_and_only_it(void **state)
 		snprintf(name, sizeof(name), "tree%d2", i);
 		wait_until((pid[i][1] = pid_in(t, name)) > 0);
 	}
-	assert_int_equal(executor_cancel(t->executor, g[0].id, EXEC_CANCELLED, false), 0);
+	assert_int_equal(places_cancel(t->places, g[0].id, EXEC_CANCELLED, false), 0);
 	join(&g[0]);
 	assert_int_equal(g[0].result.reason, EXEC_CANCELLED);
 	assert_string_equal(g[0].result.signal, "SIGTERM");
@@ -116,7 +116,7 @@ static void cancel_and_timeout_end_the_whole_tree_and_only_it(void **state)
 	assert_int_equal(g[1].result.reason, EXEC_TIMEOUT);
 	assert_false(is_alive(pid[1][0]) || is_alive(pid[1][1]));
 	assert_true(is_alive(pid[2][0]) && is_alive(pid[2][1]));
-	assert_int_equal(executor_signal(t->executor, g[2].id, SIGTERM, EXEC_TO_TREE, NULL), 0);
+	assert_int_equal(places_signal(t->places, g[2].id, SIGTERM, EXEC_TO_TREE, NULL), 0);
 	join(&g[2]);
 	assert_int_equal(g[2].result.reason, EXEC_SIGNALLED);
 	assert_string_equal(g[2].result.signal, "SIGTERM");
@@ -139,7 +139,7 @@ static void a_relay_that_stands_still_keeps_no_command_past_its_deadline(void **
 		wait_until(runlog_size(t->logs, g[i].id) > 0);
 	relay = relay_pid(t, PLACE);
 	assert_int_equal(kill(relay, SIGSTOP), 0);
-	assert_int_equal(executor_cancel(t->executor, g[1].id, EXEC_CANCELLED, false), 0);
+	assert_int_equal(places_cancel(t->places, g[1].id, EXEC_CANCELLED, false), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(g); i++) {
 		join(&g[i]);
 		wait_until(!is_alive(pids[i]));
@@ -168,8 +168,7 @@ static void a_stopped_place_ends_its_commands_and_takes_no_more(void **state)
 	assert_true(is_alive(relay));
 	for (size_t i = 0; i < ARRAY_SIZE(g); i++)
 		wait_until(runlog_size(t->logs, g[i].id) > 0);
-	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_TIMEOUT, PATIENCE_MS, NULL),
-			 0);
+	assert_int_equal(places_stop(t->places, PLACE, EXEC_TIMEOUT, PATIENCE_MS, NULL), 0);
 	assert_false(is_alive(relay));
 	assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
 	for (size_t i = 0; i < ARRAY_SIZE(g); i++) {
@@ -180,7 +179,7 @@ static void a_stopped_place_ends_its_commands_and_takes_no_more(void **state)
 	}
 	prepare(t, &late, COMMAND((char *)"true"));
 	expect_refused(t, &late, ERR_LEASE_ENDED);
-	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_LEASE_LOST, 0, NULL), 0);
+	assert_int_equal(places_stop(t->places, PLACE, EXEC_LEASE_LOST, 0, NULL), 0);
 	/* The next holder of the same place gets a relay of its own. */
 	open_place(t, PLACE, GENERATION + 1);
 	prepare(t, &late, COMMAND((char *)"true"));
@@ -200,14 +199,11 @@ static void stopping_one_place_leaves_the_others(void **state)
 	there.spec.place_id = "elsewhere";
 	there.spec.generation = 1;
 	start_in_thread(t, &there);
-	assert_int_equal(executor_stop_place(t->executor, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL),
-			 0);
+	assert_int_equal(places_stop(t->places, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL), 0);
 	join(&here);
 	assert_int_equal(here.result.reason, EXEC_CANCELLED);
 	assert_true(is_alive(exec_pid(there.exec)));
-	assert_int_equal(
-		executor_stop_place(t->executor, "elsewhere", EXEC_CANCELLED, PATIENCE_MS, NULL),
-		0);
+	assert_int_equal(places_stop(t->places, "elsewhere", EXEC_CANCELLED, PATIENCE_MS, NULL), 0);
 	join(&there);
 }
 
@@ -249,7 +245,7 @@ static void a_restarted_server_adopts_what_runs_twice(void **state)
 		/* What grows has its thread in exec_wait. */
 		for (int i = 0; i < MANY; i++)
 			wait_until(runlog_size(t->logs, g[i].id) > seen[i]);
-		executor_free(t->executor);
+		places_free(t->places);
 		for (int i = 0; i < MANY; i++) {
 			assert_int_equal(pthread_join(g[i].thread, NULL), 0);
 			assert_int_equal(g[i].rc, -1);
@@ -282,7 +278,7 @@ static void an_exit_that_was_kept_is_told_again_until_it_is_forgotten(void **sta
 	g.spec.keep_exit = true;
 	run(t, &g);
 	assert_int_equal(g.result.exit_code, 9);
-	executor_free(t->executor);
+	places_free(t->places);
 	server_starts(t);
 	open_place(t, PLACE, GENERATION);
 	adopt(t, &g);
@@ -290,11 +286,11 @@ static void an_exit_that_was_kept_is_told_again_until_it_is_forgotten(void **sta
 	assert_int_equal(g.rc, 0);
 	assert_int_equal(g.result.exit_code, 9);
 	expect_output(t, &g, RUNLOG_STDOUT, "once\n");
-	assert_int_equal(executor_forget(t->executor, PLACE, GENERATION, g.id, &err), 0);
-	assert_int_equal(executor_forget(t->executor, PLACE, GENERATION, g.id, &err), 0);
+	assert_int_equal(places_forget(t->places, PLACE, GENERATION, g.id, &err), 0);
+	assert_int_equal(places_forget(t->places, PLACE, GENERATION, g.id, &err), 0);
 	assert_int_equal(runlog_open(t->logs, g.id, &g.log, NULL), 0);
 	g.spec.log = g.log;
-	assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(exec_adopt(t->places, &g.spec, &g.exec, &err), -1);
 	assert_int_equal(err.code, ERR_NOT_FOUND);
 	runlog_close(g.log);
 }
@@ -307,11 +303,11 @@ static void an_exec_that_was_never_started_cannot_be_adopted(void **state)
 
 	/* Without a relay nobody can say whether it was. */
 	prepare(t, &g, NULL);
-	assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(exec_adopt(t->places, &g.spec, &g.exec, &err), -1);
 	assert_int_equal(err.code, ERR_LEASE_LOST);
 	prepare(t, &other, COMMAND((char *)"true"));
 	run(t, &other);
-	assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(exec_adopt(t->places, &g.spec, &g.exec, &err), -1);
 	assert_int_equal(err.code, ERR_NOT_FOUND);
 	runlog_close(g.log);
 }
@@ -336,8 +332,7 @@ static void a_killed_relay_is_a_lost_lease_and_leaves_no_process(void **state)
 	wait_until(!is_alive(child));
 	prepare(t, &late, COMMAND((char *)"true"));
 	expect_refused(t, &late, ERR_LEASE_LOST);
-	assert_int_equal(
-		executor_stop_place(t->executor, PLACE, EXEC_LEASE_LOST, PATIENCE_MS, NULL), 0);
+	assert_int_equal(places_stop(t->places, PLACE, EXEC_LEASE_LOST, PATIENCE_MS, NULL), 0);
 	assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
 }
 
@@ -400,7 +395,7 @@ static void end_unheard(struct execs *t, struct going *g, const char *script)
 	prepare(t, g, SHELL_COMMAND(script));
 	start(t, g);
 	relay = relay_pid(t, PLACE);
-	executor_free(t->executor);
+	places_free(t->places);
 	assert_int_equal(exec_wait(g->exec, &g->result, &g->err), -1);
 	error_clear(&g->err);
 	runlog_close(g->log);
@@ -496,7 +491,7 @@ static void a_damaged_journal_is_a_lost_lease_not_a_lie(void **state)
 			damage(t, "exits", 0, garbage, sizeof(garbage));
 		assert_int_equal(runlog_open(t->logs, g.id, &g.log, NULL), 0);
 		g.spec.log = g.log;
-		assert_int_equal(exec_adopt(t->executor, &g.spec, &g.exec, &g.err), -1);
+		assert_int_equal(exec_adopt(t->places, &g.spec, &g.exec, &g.err), -1);
 		assert_int_equal(g.err.code, ERR_LEASE_LOST);
 		error_clear(&g.err);
 		runlog_close(g.log);
@@ -525,17 +520,17 @@ static void a_killed_keeper_is_replaced_by_one_that_adopts(void **state)
 	run(t, &other);
 	second = keeper_pid(t);
 	assert_true(second > 0 && second != first);
-	health = executor_health(t->executor);
+	health = places_health(t->places);
 	assert_int_equal(json_int(json_object_at(health, "keeper"), "places", -1), 2);
 	assert_true(json_bool(json_object_at(health, "keeper"), "ok", false));
 	assert_true(json_bool(json_object_at(health, "relay"), "ok", false));
-	strays = executor_audit(t->executor, known, 2, NULL);
+	strays = places_audit(t->places, known, 2, NULL);
 	assert_int_equal(json_array_size(strays), 0);
 
 	size_t taken;
 
-	assert_int_equal(executor_write_stdin(t->executor, g.id, "still here\n", 11, true,
-					      PATIENCE_MS, &taken, NULL),
+	assert_int_equal(places_write_stdin(t->places, g.id, "still here\n", 11, true, PATIENCE_MS,
+					    &taken, NULL),
 			 0);
 	join(&g);
 	expect_output(t, &g, RUNLOG_STDOUT, "still here\n");
@@ -553,7 +548,7 @@ static void audit_names_what_nobody_explains_and_reap_ends_it(void **state)
 	prepare(t, &g, SHELL_COMMAND("exec sleep 1000"));
 	start_in_thread(t, &g);
 	pid = exec_pid(g.exec);
-	strays = executor_audit(t->executor, known, 1, NULL);
+	strays = places_audit(t->places, known, 1, NULL);
 	for (size_t i = 0; i < json_array_size(strays); i++) {
 		json_t *stray = json_array_get(strays, i);
 
@@ -563,11 +558,11 @@ static void audit_names_what_nobody_explains_and_reap_ends_it(void **state)
 			   atoi(json_str(stray, "id")) == pid;
 	}
 	assert_true(relay && process);
-	assert_int_equal(executor_reap(t->executor, known, 1, NULL), 1);
+	assert_int_equal(places_reap(t->places, known, 1, NULL), 1);
 	join(&g);
 	assert_int_equal(g.result.reason, EXEC_LEASE_LOST);
 	assert_false(is_alive(pid));
-	after = executor_audit(t->executor, known, 1, NULL);
+	after = places_audit(t->places, known, 1, NULL);
 	assert_int_equal(json_array_size(after), 0);
 }
 
@@ -579,7 +574,7 @@ static void an_idle_place_is_kept_from_being_given_up(void **state)
 	pid_t relay;
 
 	place.absence_ms = 1000;
-	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+	assert_int_equal(places_open(t->places, &place, NULL), 0);
 	prepare(t, &g, COMMAND((char *)"true"));
 	g.spec.place_id = "short";
 	g.spec.generation = 1;
@@ -588,20 +583,20 @@ static void an_idle_place_is_kept_from_being_given_up(void **state)
 	poll(NULL, 0, 2500);
 	assert_true(is_alive(relay));
 	/* A new server keeps it as well, only by opening the place. */
-	executor_free(t->executor);
+	places_free(t->places);
 	server_starts(t);
-	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+	assert_int_equal(places_open(t->places, &place, NULL), 0);
 	poll(NULL, 0, 2500);
 	assert_true(is_alive(relay));
 	/* And nobody keeps it when nobody has it. */
-	executor_free(t->executor);
+	places_free(t->places);
 	wait_until(!is_alive(relay));
 	wait_until(!exists_at(t->dir->fd, "run/places/short"));
 	server_starts(t);
 }
 
 #define IDLE_PLACES 10
-#define HUNG(i) ((i) == 0 || (i) == 9) /* the first two in the order of the executor's table */
+#define HUNG(i) ((i) == 0 || (i) == 9) /* the first two in the order of the table of open places */
 
 static void open_idle_place(struct execs *t, int number, int64_t absence_ms)
 {
@@ -610,7 +605,7 @@ static void open_idle_place(struct execs *t, int number, int64_t absence_ms)
 
 	snprintf(id, sizeof(id), "idle-%d", number);
 	place.absence_ms = absence_ms;
-	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+	assert_int_equal(places_open(t->places, &place, NULL), 0);
 }
 
 static void relays_that_hang_do_not_keep_the_others_from_being_reached(void **state)
@@ -623,10 +618,10 @@ static void relays_that_hang_do_not_keep_the_others_from_being_reached(void **st
 	for (int i = 0; i < IDLE_PLACES; i++) {
 		open_idle_place(t, i, 6000);
 		snprintf(id, sizeof(id), "idle-%d", i);
-		assert_int_equal(executor_make_place(t->executor, id, 1, 10000, &walls, NULL), 0);
+		assert_int_equal(places_make(t->places, id, 1, 10000, &walls, NULL), 0);
 		wait_until((relays[i] = relay_pid(t, id)) > 0);
 	}
-	executor_free(t->executor);
+	places_free(t->places);
 	for (int i = 0; i < IDLE_PLACES; i++)
 		if (HUNG(i))
 			kill(relays[i], SIGSTOP);
@@ -669,7 +664,7 @@ static void a_connection_that_cannot_be_watched_gives_its_place_back_once(void *
 		open_place(t, id, 1);
 		prepare_in(t, &g, id);
 		assert_int_equal(fault_init(faults[i], NULL), 0);
-		if (exec_start(t->executor, &g.spec, &g.exec, &g.err) == 0)
+		if (exec_start(t->places, &g.spec, &g.exec, &g.err) == 0)
 			exec_wait(g.exec, &g.result, NULL);
 		runlog_close(g.log);
 		error_clear(&g.err);
@@ -678,8 +673,7 @@ static void a_connection_that_cannot_be_watched_gives_its_place_back_once(void *
 		prepare_in(t, &g, id);
 		run(t, &g);
 		assert_int_equal(g.result.exit_code, 0);
-		assert_int_equal(executor_stop_place(t->executor, id, EXEC_CANCELLED, 10000, NULL),
-				 0);
+		assert_int_equal(places_stop(t->places, id, EXEC_CANCELLED, 10000, NULL), 0);
 	}
 }
 
@@ -720,7 +714,7 @@ static void an_executor_can_go_before_anybody_waited(void **state)
 	g.spec.stdin_stream = true;
 	start(t, &g);
 	pid = exec_pid(g.exec);
-	executor_free(t->executor);
+	places_free(t->places);
 	wait_in_thread(&g);
 	assert_int_equal(g.rc, -1);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
@@ -732,8 +726,7 @@ static void an_executor_can_go_before_anybody_waited(void **state)
 	size_t taken;
 
 	assert_int_equal(
-		executor_write_stdin(t->executor, g.id, "\n", 1, true, PATIENCE_MS, &taken, NULL),
-		0);
+		places_write_stdin(t->places, g.id, "\n", 1, true, PATIENCE_MS, &taken, NULL), 0);
 	wait_in_thread(&g);
 	assert_int_equal(g.rc, 0);
 	assert_int_equal(g.result.exit_code, 4);
@@ -742,14 +735,14 @@ static void an_executor_can_go_before_anybody_waited(void **state)
 static void an_executor_needs_an_owner_and_a_directory_of_its_own(void **state)
 {
 	struct execs *t = *state;
-	struct executor *executor;
+	struct places *places;
 	_cleanup_error_ struct error err = { 0 };
-	struct executor_options options = { .clock = &t->clock, .runtime_path = t->runtime };
+	struct places_options options = { .clock = &t->clock, .runtime_path = t->runtime };
 
-	assert_int_equal(executor_new(&options, &executor, &err), -1);
+	assert_int_equal(places_new(&options, &places, &err), -1);
 	options.owner = "somebody";
 	options.runtime_path = "/tmp";
-	assert_int_equal(executor_new(&options, &executor, &err), -1);
+	assert_int_equal(places_new(&options, &places, &err), -1);
 	assert_int_equal(err.code, ERR_FORBIDDEN);
 }
 
@@ -764,7 +757,7 @@ static int hear_of_it(void *arg, struct error *err)
 	struct making *m = arg;
 	uint64_t walls;
 
-	return executor_make_place(m->t->executor, PLACE, GENERATION, PATIENCE_MS, &walls, err);
+	return places_make(m->t->places, PLACE, GENERATION, PATIENCE_MS, &walls, err);
 }
 
 static void a_command_may_go_ahead_of_the_keepers_answer(void **state)
@@ -772,14 +765,13 @@ static void a_command_may_go_ahead_of_the_keepers_answer(void **state)
 	struct making m = { .t = *state };
 	struct going g;
 
-	assert_int_equal(executor_begin_place(m.t->executor, PLACE, GENERATION, PATIENCE_MS, NULL),
-			 0);
+	assert_int_equal(places_begin(m.t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
 	prepare(m.t, &g, SHELL_COMMAND("echo ahead"));
 	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
 	run(m.t, &g);
 	expect_output(m.t, &g, RUNLOG_STDOUT, "ahead\n");
 	/* And what needs to know what the relay can do knows it. */
-	assert_int_equal(executor_check_pause(m.t->executor, PLACE, GENERATION, NULL) == 0 ||
+	assert_int_equal(places_check_pause(m.t->places, PLACE, GENERATION, NULL) == 0 ||
 				 geteuid() != 0,
 			 true);
 }
@@ -790,11 +782,9 @@ static void a_place_that_was_begun_and_is_stopped_at_once_leaves_nothing(void **
 
 	for (int i = 0; i < 5; i++) {
 		open_place(t, PLACE, GENERATION);
-		assert_int_equal(
-			executor_begin_place(t->executor, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
-		assert_int_equal(
-			executor_stop_place(t->executor, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL),
-			0);
+		assert_int_equal(places_begin(t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
+		assert_int_equal(places_stop(t->places, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL),
+				 0);
 		assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
 	}
 }
@@ -808,20 +798,18 @@ static void a_command_in_a_place_that_cannot_be_made_never_begins(void **state)
 
 	place.sandbox = "nonsense";
 	place.sandbox_len = 8;
-	assert_int_equal(executor_open_place(m.t->executor, &place, NULL), 0);
-	assert_int_equal(executor_begin_place(m.t->executor, "no-sandbox", 1, PATIENCE_MS, NULL),
-			 0);
+	assert_int_equal(places_open(m.t->places, &place, NULL), 0);
+	assert_int_equal(places_begin(m.t->places, "no-sandbox", 1, PATIENCE_MS, NULL), 0);
 	prepare(m.t, &g, SHELL_COMMAND("echo no >began"));
 	g.spec.place_id = "no-sandbox";
 	g.spec.generation = 1;
-	assert_int_equal(exec_start(m.t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_start(m.t->places, &g.spec, &g.exec, &g.err), -1);
 	assert_non_null(strstr(g.err.message, "making the place's relay"));
 	error_clear(&g.err);
 	runlog_close(g.log);
 	assert_false(exists_at(m.t->dir->fd, "began"));
-	assert_int_equal(
-		executor_stop_place(m.t->executor, "no-sandbox", EXEC_CANCELLED, PATIENCE_MS, NULL),
-		0);
+	assert_int_equal(places_stop(m.t->places, "no-sandbox", EXEC_CANCELLED, PATIENCE_MS, NULL),
+			 0);
 }
 
 /* Whether the command has begun there nobody knows any more: it does not begin a second time. */
@@ -840,20 +828,17 @@ static void a_command_does_not_outlive_the_keeper_that_was_asked_for_its_place(v
 	keeper = keeper_pid(m.t);
 	assert_true(keeper > 0);
 	assert_int_equal(kill(keeper, SIGSTOP), 0);
-	assert_int_equal(executor_begin_place(m.t->executor, PLACE, GENERATION, PATIENCE_MS, NULL),
-			 0);
+	assert_int_equal(places_begin(m.t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
 	assert_int_equal(kill(keeper, SIGKILL), 0);
 	prepare(m.t, &g, SHELL_COMMAND("echo no >began"));
 	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
 	expect_refused(m.t, &g, ERR_UNAVAILABLE);
 	error_clear(&g.err);
-	assert_int_equal(
-		executor_stop_place(m.t->executor, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL), 0);
+	assert_int_equal(places_stop(m.t->places, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL), 0);
 	assert_false(exists_at(m.t->dir->fd, "began"));
 	/* With the next keeper all is as ever. */
 	open_place(m.t, PLACE, GENERATION);
-	assert_int_equal(executor_begin_place(m.t->executor, PLACE, GENERATION, PATIENCE_MS, NULL),
-			 0);
+	assert_int_equal(places_begin(m.t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
 	prepare(m.t, &g, SHELL_COMMAND("echo again"));
 	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
 	run(m.t, &g);

@@ -68,19 +68,19 @@ static void begin(struct listener *im, uint64_t features)
 
 static void expect_untold(struct listener *im, uint64_t features, const char *why)
 {
-	struct executor *executor = im->as.t->executor;
+	struct places *places = im->as.t->places;
 	struct error err = { 0 };
 
 	begin(im, features);
-	assert_int_equal(executor_check_pause(executor, HOSTILE, 1, &err), -1);
+	assert_int_equal(places_check_pause(places, HOSTILE, 1, &err), -1);
 	assert_int_equal(err.code, ERR_UNSUPPORTED_ENV);
 	assert_non_null(strstr(err.message, why));
 	error_clear(&err);
-	assert_int_equal(executor_pause_place(executor, HOSTILE, 1, true, &err), -1);
+	assert_int_equal(places_pause(places, HOSTILE, 1, true, &err), -1);
 	assert_int_equal(err.code, ERR_UNSUPPORTED_ENV);
 	error_clear(&err);
-	executor_expect_pause(executor, HOSTILE, 1);
-	assert_int_equal(executor_check_pause(executor, HOSTILE, 1, NULL), -1);
+	places_expect_pause(places, HOSTILE, 1);
+	assert_int_equal(places_check_pause(places, HOSTILE, 1, NULL), -1);
 	assert_int_equal(atomic_load(&im->heard), 0);
 	assert_int_equal(atomic_load(&im->as.connections), 1);
 }
@@ -98,20 +98,20 @@ static void a_relay_without_cgroups_hears_nothing_of_it(void **state)
 static void a_pause_is_said_again_over_a_new_link_and_its_end_is_not(void **state)
 {
 	struct listener *im = *state;
-	struct executor *executor = im->as.t->executor;
+	struct places *places = im->as.t->places;
 
 	begin(im, OLDER | WIRE_FEATURE_PAUSE);
 	/* The relay has greeted; this waits until the server knows, or it would say it twice. */
-	assert_int_equal(executor_check_pause(executor, HOSTILE, 1, NULL), 0);
+	assert_int_equal(places_check_pause(places, HOSTILE, 1, NULL), 0);
 	assert_int_equal(atomic_load(&im->heard), 0);
 	atomic_store(&im->hang_up, 1);
-	assert_int_equal(executor_pause_place(executor, HOSTILE, 1, true, NULL), 0);
+	assert_int_equal(places_pause(places, HOSTILE, 1, true, NULL), 0);
 	WAIT_FOR(atomic_load(&im->heard) == 2);
 	assert_int_equal(atomic_load(&im->paused), 1);
 	atomic_store(&im->hang_up, 1);
-	assert_int_equal(executor_pause_place(executor, HOSTILE, 1, false, NULL), 0);
+	assert_int_equal(places_pause(places, HOSTILE, 1, false, NULL), 0);
 	WAIT_FOR(atomic_load(&im->as.connections) == 3);
-	assert_int_equal(executor_check_pause(executor, HOSTILE, 1, NULL), 0);
+	assert_int_equal(places_check_pause(places, HOSTILE, 1, NULL), 0);
 	assert_int_equal(atomic_load(&im->heard), 3);
 	assert_int_equal(atomic_load(&im->paused), 0);
 }
@@ -122,7 +122,7 @@ static void only_the_holder_may_pause(void **state)
 	struct error err = { 0 };
 
 	begin(im, OLDER | WIRE_FEATURE_PAUSE);
-	assert_int_equal(executor_pause_place(im->as.t->executor, HOSTILE, 2, true, &err), -1);
+	assert_int_equal(places_pause(im->as.t->places, HOSTILE, 2, true, &err), -1);
 	assert_int_equal(err.code, ERR_STALE_GENERATION);
 	error_clear(&err);
 	assert_int_equal(atomic_load(&im->heard), 0);

@@ -1,5 +1,5 @@
 /*
- * An executor over a real keeper and real relays, with one open place and a store of logs, all in a
+ * An places over a real keeper and real relays, with one open place and a store of logs, all in a
  * test's own directory.
  */
 #pragma once
@@ -25,7 +25,7 @@ struct execs {
 	struct tempdir *dir;
 	struct clock clock;
 	struct runlog_store *logs;
-	struct executor *executor;
+	struct places *places;
 	int64_t boot_epoch;
 	char owner[64];
 	char runtime[96];
@@ -42,7 +42,7 @@ static inline const char *program(const char *variable, const char *otherwise)
 static inline void server_starts(struct execs *t)
 {
 	struct error err = { 0 };
-	struct executor_options options = {
+	struct places_options options = {
 		.clock = &t->clock,
 		.owner = t->owner,
 		.boot_epoch = ++t->boot_epoch,
@@ -52,7 +52,7 @@ static inline void server_starts(struct execs *t)
 		.absence_ms = 60000,
 	};
 
-	if (executor_new(&options, &t->executor, &err) < 0)
+	if (places_new(&options, &t->places, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -68,7 +68,7 @@ static inline void open_place(struct execs *t, const char *id, int64_t generatio
 {
 	struct exec_place place = place_with(id, generation);
 
-	assert_int_equal(executor_open_place(t->executor, &place, NULL), 0);
+	assert_int_equal(places_open(t->places, &place, NULL), 0);
 }
 
 static inline int execs_setup(void **state)
@@ -107,7 +107,7 @@ static inline bool is_alive(pid_t pid)
 
 static inline pid_t keeper_pid(struct execs *t)
 {
-	_cleanup_json_ json_t *health = executor_health(t->executor);
+	_cleanup_json_ json_t *health = places_health(t->places);
 
 	return (pid_t)json_int(json_object_at(health, "keeper"), "pid", 0);
 }
@@ -120,10 +120,10 @@ static inline int execs_teardown(void **state)
 	void *dir = t->dir;
 	pid_t keeper;
 
-	if (executor_reap(t->executor, NULL, 0, &err) < 0)
+	if (places_reap(t->places, NULL, 0, &err) < 0)
 		fail_msg("%s", err.message);
 	keeper = keeper_pid(t);
-	executor_free(t->executor);
+	places_free(t->places);
 	if (keeper > 0) {
 		kill(keeper, SIGTERM);
 		for (int i = 0; i < PATIENCE_MS / 5 && is_alive(keeper); i++)
@@ -170,7 +170,7 @@ static inline void prepare(struct execs *t, struct going *g, char *const *argv)
 
 static inline void start(struct execs *t, struct going *g)
 {
-	if (exec_start(t->executor, &g->spec, &g->exec, &g->err) < 0)
+	if (exec_start(t->places, &g->spec, &g->exec, &g->err) < 0)
 		fail_msg("%s", g->err.message);
 }
 
@@ -178,13 +178,13 @@ static inline void adopt(struct execs *t, struct going *g)
 {
 	assert_int_equal(runlog_open(t->logs, g->id, &g->log, NULL), 0);
 	g->spec.log = g->log;
-	if (exec_adopt(t->executor, &g->spec, &g->exec, &g->err) < 0)
+	if (exec_adopt(t->places, &g->spec, &g->exec, &g->err) < 0)
 		fail_msg("%s", g->err.message);
 }
 
 static inline void expect_refused(struct execs *t, struct going *g, enum error_code code)
 {
-	assert_int_equal(exec_start(t->executor, &g->spec, &g->exec, &g->err), -1);
+	assert_int_equal(exec_start(t->places, &g->spec, &g->exec, &g->err), -1);
 	assert_null(g->exec);
 	if (g->err.code != code)
 		fail_msg("%s: %s", error_code_name(g->err.code), g->err.message);

@@ -117,7 +117,7 @@ static inline void impostor_start(struct impostor *im)
 	assert_int_equal(bind(im->listener, (struct sockaddr *)&address, sizeof(address)), 0);
 	assert_int_equal(listen(im->listener, 8), 0);
 	assert_int_equal(pthread_create(&im->thread, NULL, impostor_main, im), 0);
-	assert_int_equal(executor_open_place(im->t->executor, &place, NULL), 0);
+	assert_int_equal(places_open(im->t->places, &place, NULL), 0);
 }
 
 /* What is logged meanwhile goes to the file `stderr` of the test's directory. */

@@ -43,7 +43,7 @@ static void open_shell(struct shell *s, int64_t generation)
 
 	place.root = place.cwd = s->root;
 	place.one_shot = (struct one_shot){ .call = call_here, .arg = s };
-	assert_int_equal(executor_open_place(s->t->executor, &place, NULL), 0);
+	assert_int_equal(places_open(s->t->places, &place, NULL), 0);
 }
 
 static int shell_setup(void **state)
@@ -58,7 +58,7 @@ static int shell_setup(void **state)
 	snprintf(s->root, sizeof(s->root), "%s/root", s->t->dir->path);
 	assert_int_equal(mkdir(s->root, 0755), 0);
 	open_shell(s, 1);
-	s->in = (struct place_ref){ s->t->executor, SHELL_PLACE, 1 };
+	s->in = (struct place_ref){ s->t->places, SHELL_PLACE, 1 };
 	*state = s;
 	return 0;
 }
@@ -80,7 +80,7 @@ static int shell_teardown(void **state)
 	int rc;
 
 	assert_int_equal(fake_end_marked(MARK, 5000, NULL), 0);
-	executor_stop_place(s->t->executor, SHELL_PLACE, EXEC_LEASE_LOST, PATIENCE_MS, NULL);
+	places_stop(s->t->places, SHELL_PLACE, EXEC_LEASE_LOST, PATIENCE_MS, NULL);
 	rc = execs_teardown(&t);
 	free(s);
 	return rc;
@@ -256,13 +256,13 @@ static void a_cancelled_command_is_ended_with_its_tree(void **state)
 	prepare_there(s, &g, SHELL_COMMAND(FAMILY));
 	start_in_thread(s->t, &g);
 	wait_until(pid_there(s, "child") > 0);
-	assert_true(executor_place_busy(s->t->executor, SHELL_PLACE));
-	assert_int_equal(executor_cancel(s->t->executor, g.id, EXEC_CANCELLED, false), 0);
+	assert_true(places_is_busy(s->t->places, SHELL_PLACE));
+	assert_int_equal(places_cancel(s->t->places, g.id, EXEC_CANCELLED, false), 0);
 	join(&g);
 	assert_int_equal(g.result.reason, EXEC_CANCELLED);
 	wait_until(!is_alive(pid_there(s, "child")));
-	assert_false(executor_place_busy(s->t->executor, SHELL_PLACE));
-	assert_false(executor_place_is_loose(s->t->executor, SHELL_PLACE));
+	assert_false(places_is_busy(s->t->places, SHELL_PLACE));
+	assert_false(places_is_unfenced(s->t->places, SHELL_PLACE));
 }
 
 static void nothing_runs_before_it_is_waited_for(void **state)
@@ -275,7 +275,7 @@ static void nothing_runs_before_it_is_waited_for(void **state)
 	assert_int_equal(exec_pid(g.exec), -1);
 	assert_int_equal(s->calls, 0);
 	/* Not wanted any more before it began: it never begins. */
-	executor_cancel(s->t->executor, g.id, EXEC_CANCELLED, true);
+	places_cancel(s->t->places, g.id, EXEC_CANCELLED, true);
 	wait_in_thread(&g);
 	assert_int_equal(g.rc, 0);
 	assert_int_equal(g.result.reason, EXEC_CANCELLED);
@@ -290,8 +290,7 @@ static void stopping_the_place_ends_what_runs_there(void **state)
 	prepare_there(s, &g, SHELL_COMMAND(FAMILY));
 	start_in_thread(s->t, &g);
 	wait_until(pid_there(s, "child") > 0);
-	assert_int_equal(executor_stop_place(s->t->executor, SHELL_PLACE, EXEC_LEASE_LOST,
-					     PATIENCE_MS, NULL),
+	assert_int_equal(places_stop(s->t->places, SHELL_PLACE, EXEC_LEASE_LOST, PATIENCE_MS, NULL),
 			 0);
 	join(&g);
 	assert_int_equal(g.result.reason, EXEC_LEASE_LOST);
@@ -308,18 +307,18 @@ static void a_server_that_goes_takes_its_calls_along(void **state)
 	prepare_there(s, &g, SHELL_COMMAND(FAMILY));
 	start_in_thread(s->t, &g);
 	wait_until(pid_there(s, "child") > 0);
-	executor_detach(s->t->executor);
+	places_detach(s->t->places);
 	assert_int_equal(pthread_join(g.thread, NULL), 0);
 	assert_int_equal(g.rc, -1);
 	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
 	wait_until(!is_alive(pid_there(s, "child")));
-	executor_free(s->t->executor);
+	places_free(s->t->places);
 	server_starts(s->t);
 	open_shell(s, 1);
 	/* What became of it, the next one cannot know. */
 	assert_int_equal(runlog_open(s->t->logs, g.id, &g.log, NULL), 0);
 	g.spec.log = g.log;
-	assert_int_equal(exec_adopt(s->t->executor, &g.spec, &g.exec, &g.err), -1);
+	assert_int_equal(exec_adopt(s->t->places, &g.spec, &g.exec, &g.err), -1);
 	assert_int_equal(g.err.code, ERR_PROCESS_LOST);
 	assert_non_null(strstr(g.err.message, "no relay"));
 	runlog_close(g.log);
@@ -342,30 +341,30 @@ static void what_it_lacks_is_refused_by_name(void **state)
 
 	prepare_there(s, &g, COMMAND((char *)"true"));
 	g.spec.terminal = &terminal;
-	assert_int_equal(exec_start(s->t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(exec_start(s->t->places, &g.spec, &g.exec, &err), -1);
 	assert_no_relay(&err);
 	g.spec.terminal = NULL;
 	g.spec.stdin_stream = true;
-	assert_int_equal(exec_start(s->t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(exec_start(s->t->places, &g.spec, &g.exec, &err), -1);
 	assert_no_relay(&err);
 	g.spec.stdin_stream = false;
 	g.spec.user = "nobody";
-	assert_int_equal(exec_start(s->t->executor, &g.spec, &g.exec, &err), -1);
+	assert_int_equal(exec_start(s->t->places, &g.spec, &g.exec, &err), -1);
 	assert_no_relay(&err);
 	runlog_close(g.log);
 
 	prepare_there(s, &g, SHELL_COMMAND(FAMILY));
 	start_in_thread(s->t, &g);
 	wait_until(pid_there(s, "child") > 0);
-	assert_int_equal(executor_signal(s->t->executor, g.id, SIGINT, EXEC_TO_GROUP, &err), -1);
+	assert_int_equal(places_signal(s->t->places, g.id, SIGINT, EXEC_TO_GROUP, &err), -1);
 	assert_no_relay(&err);
-	assert_int_equal(executor_resize(s->t->executor, g.id, 24, 80, &err), -1);
+	assert_int_equal(places_resize(s->t->places, g.id, 24, 80, &err), -1);
 	assert_no_relay(&err);
-	assert_int_equal(executor_write_stdin(s->t->executor, g.id, "x", 1, false, 0, &taken, &err),
+	assert_int_equal(places_write_stdin(s->t->places, g.id, "x", 1, false, 0, &taken, &err),
 			 -1);
 	assert_no_relay(&err);
 	/* This one is the same as cancelling. */
-	assert_int_equal(executor_signal(s->t->executor, g.id, SIGKILL, EXEC_TO_TREE, &err), 0);
+	assert_int_equal(places_signal(s->t->places, g.id, SIGKILL, EXEC_TO_TREE, &err), 0);
 	join(&g);
 	assert_int_equal(g.result.reason, EXEC_CANCELLED);
 }
@@ -396,17 +395,16 @@ static void a_command_that_cannot_be_ended_makes_the_place_loose_until_its_timeo
 	g.spec.timeout_ms = 1500;
 	start_in_thread(s->t, &g);
 	wait_until(s->calls == 1);
-	assert_int_equal(executor_stop_place(s->t->executor, SHELL_PLACE, EXEC_LEASE_LOST,
-					     PATIENCE_MS, NULL),
+	assert_int_equal(places_stop(s->t->places, SHELL_PLACE, EXEC_LEASE_LOST, PATIENCE_MS, NULL),
 			 0);
 	join(&g);
 	assert_int_equal(g.result.reason, EXEC_LEASE_LOST);
 	expect_output(s->t, &g, RUNLOG_STDOUT, "so far");
 	read_output(s->t, &g, RUNLOG_STDERR, &err);
 	assert_non_null(strstr(buf_str(&err), "may run until its timeout"));
-	assert_true(executor_place_is_loose(s->t->executor, SHELL_PLACE));
-	assert_false(executor_place_is_loose(s->t->executor, PLACE));
-	wait_until(!executor_place_is_loose(s->t->executor, SHELL_PLACE));
+	assert_true(places_is_unfenced(s->t->places, SHELL_PLACE));
+	assert_false(places_is_unfenced(s->t->places, PLACE));
+	wait_until(!places_is_unfenced(s->t->places, SHELL_PLACE));
 }
 
 static atomic_bool may_return;
@@ -433,11 +431,10 @@ static void a_call_that_does_not_return_is_no_end_of_the_holding(void **state)
 	prepare_there(s, &g, COMMAND((char *)"endless"));
 	start_in_thread(s->t, &g);
 	wait_until(s->calls == 1);
-	assert_int_equal(
-		executor_stop_place(s->t->executor, SHELL_PLACE, EXEC_LEASE_LOST, 50, &err), -1);
+	assert_int_equal(places_stop(s->t->places, SHELL_PLACE, EXEC_LEASE_LOST, 50, &err), -1);
 	assert_int_equal(err.code, ERR_TIMEOUT);
 	/* Trying again cannot know better, but the place is not for others. */
-	assert_true(executor_place_is_loose(s->t->executor, SHELL_PLACE));
+	assert_true(places_is_unfenced(s->t->places, SHELL_PLACE));
 	may_return = true;
 	join(&g);
 	assert_int_equal(g.result.exit_code, 0);
@@ -481,7 +478,7 @@ static void calls_that_fail_end_the_command_and_nothing_hangs(void **state)
 	pthread_join(g.thread, NULL);
 	assert_int_equal(g.rc, -1);
 	assert_int_equal(g.err.code, ERR_PROCESS_LOST);
-	assert_true(executor_place_is_loose(s->t->executor, SHELL_PLACE));
+	assert_true(places_is_unfenced(s->t->places, SHELL_PLACE));
 	s->instead = refuse;
 	prepare_there(s, &g, COMMAND((char *)"true"));
 	start_in_thread(s->t, &g);

@@ -406,7 +406,7 @@ static void W9_directories_of_everybody_are_refused(void **state)
 	static const char *const everybodys[] = { "/", "/tmp", "/tmp/../tmp/", "/root" };
 
 	/* A place that is the whole host. */
-	f->in = (struct place_ref){ f->t->executor, PLACE, GENERATION };
+	f->in = (struct place_ref){ f->t->places, PLACE, GENERATION };
 	for (size_t i = 0; i < ARRAY_SIZE(everybodys); i++) {
 		put.root = everybodys[i];
 		put.only_ours = i % 2;

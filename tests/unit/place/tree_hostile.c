@@ -51,7 +51,7 @@ static void serve(struct impostor *as)
 static void liar_start(struct liar *im)
 {
 	impostor_start(&im->as);
-	/* Whoever is quicker than the mender has the keeper make a real one. */
+	/* Whoever is quicker than the reconnector has the keeper make a real one. */
 	wait_until(atomic_load(&im->as.greeted));
 }
 
@@ -61,7 +61,7 @@ static int hostile_setup(void **state)
 
 	impostor_prepare(&im->as, serve);
 	im->as.features = WIRE_FEATURE_TREES;
-	im->in = (struct place_ref){ im->as.t->executor, HOSTILE, 1 };
+	im->in = (struct place_ref){ im->as.t->places, HOSTILE, 1 };
 	*state = im;
 	return 0;
 }
@@ -441,7 +441,7 @@ static void a_place_without_a_relay_says_so(void **state)
 
 	liar_start(im);
 	place.one_shot = (struct one_shot){ .call = never_called };
-	assert_int_equal(executor_open_place(im->as.t->executor, &place, NULL), 0);
+	assert_int_equal(places_open(im->as.t->places, &place, NULL), 0);
 	im->in.place_id = "bare";
 	for (int what = SCAN; what <= GET; what++) {
 		_cleanup_error_ struct error err = { 0 };

@@ -34,8 +34,8 @@ static inline int trees_setup(void **state)
 	f->root_fd = open(f->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	f->host_fd = openat(f->t->dir->fd, "host", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	place.root = f->root;
-	assert_int_equal(executor_open_place(f->t->executor, &place, NULL), 0);
-	f->in = (struct place_ref){ f->t->executor, "tree-place", 1 };
+	assert_int_equal(places_open(f->t->places, &place, NULL), 0);
+	f->in = (struct place_ref){ f->t->places, "tree-place", 1 };
 	*state = f;
 	return 0;
 }

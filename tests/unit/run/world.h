@@ -19,7 +19,7 @@
 #include "record/workspace.h"
 #include "run/run.h"
 #include "run/service.h"
-#include "../executor.h"
+#include "../open_places.h"
 
 struct world {
 	char dir[64];
@@ -27,7 +27,7 @@ struct world {
 	struct clock clock;
 	struct node node;
 	struct db *db;
-	struct executor *executor;
+	struct places *places;
 	struct provider_host *providers;
 	struct driver_host driver_host;
 	struct drivers drivers;
@@ -67,16 +67,16 @@ static inline void world_open(struct world *w)
 	snprintf(home, sizeof(home), "%s/home", w->dir);
 	assert_ok(db_open(&w->db, &(struct db_options){ .path = database }, err));
 	assert_ok(node_register(w->db, &w->clock, w->dirfd, &w->node, err));
-	assert_ok(test_executor_new(&w->clock, w->node.id, w->node.boot_epoch, w->dir, &w->executor,
-				    err));
+	assert_ok(test_places_new(&w->clock, w->node.id, w->node.boot_epoch, w->dir, &w->places,
+				  err));
 	assert_ok(provider_host_new(&(struct provider_host_options){ .state_dirfd = w->providers_fd,
 								     .state_path = providers,
 								     .allow_fake = true,
 								     .clock = &w->clock,
-								     .executor = w->executor },
+								     .places = w->places },
 				    &w->providers, err));
 	w->driver_host = (struct driver_host){ .providers = w->providers,
-					       .executor = w->executor,
+					       .places = w->places,
 					       .clock = &w->clock,
 					       .home_path = home,
 					       .db = w->db };
@@ -96,7 +96,7 @@ static inline void world_open(struct world *w)
 						   .node = &w->node,
 						   .leases = w->leases,
 						   .drivers = &w->drivers,
-						   .executor = w->executor,
+						   .places = w->places,
 						   .logs = w->logs,
 						   .max_parallel = w->max_parallel,
 						   .default_environment = "Local",
@@ -120,7 +120,7 @@ static inline void world_close(struct world *w)
 	leases_free(w->leases);
 	runlog_store_close(w->logs);
 	provider_host_free(w->providers);
-	executor_free(w->executor);
+	places_free(w->places);
 	db_close(w->db);
 }
 

@@ -107,7 +107,7 @@ static void all_short_logs_together_are_bounded(void **state)
 {
 	struct runlog_store *store = store_at(state, 0);
 	_cleanup_free_ char *text = xcalloc(1, 10001);
-	int64_t logs = HELD_STORE_BYTES / 10000 + 1, in_files = 0;
+	int64_t logs = MEMORY_LOG_STORE_BYTES / 10000 + 1, in_files = 0;
 
 	memset(text, 'x', 10000);
 	for (int64_t i = 0; i < logs; i++) {

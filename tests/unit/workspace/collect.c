@@ -52,7 +52,7 @@ static int home_teardown(void **state)
 static void stage(struct home *h)
 {
 	char id[ID_SIZE];
-	struct workspace_wish wish = {
+	struct workspace_request wish = {
 		.run_id = id, .path = h->host, .mode = MODE_COPY, .takes_relay = true
 	};
 

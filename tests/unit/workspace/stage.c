@@ -49,10 +49,11 @@ static int staging_teardown(void **state)
 
 #define with_staging(test) cmocka_unit_test_setup_teardown(test, staging_setup, staging_teardown)
 
-static struct workspace_wish wish_for(struct staging *s, enum workspace_mode mode, char id[ID_SIZE])
+static struct workspace_request wish_for(struct staging *s, enum workspace_mode mode,
+					 char id[ID_SIZE])
 {
 	id_new(id);
-	return (struct workspace_wish){
+	return (struct workspace_request){
 		.run_id = id,
 		.path = s->host,
 		.mode = mode,
@@ -64,7 +65,7 @@ static struct workspace_wish wish_for(struct staging *s, enum workspace_mode mod
 static void prepare_run(struct staging *s, enum workspace_mode mode)
 {
 	char id[ID_SIZE];
-	struct workspace_wish wish = wish_for(s, mode, id);
+	struct workspace_request wish = wish_for(s, mode, id);
 
 	workspace_state_clear(&s->state);
 	must(workspace_prepare(&s->engine, &wish, &s->state, why));
@@ -437,7 +438,7 @@ static void staging_goes_on_after_a_crash_from_what_is_on_disk(void **state)
 	assert_int_equal(s->state.phase, PHASE_STAGING);
 
 	/* Asking again does not forget what was begun. */
-	struct workspace_wish wish = wish_for(s, MODE_AUTO, id);
+	struct workspace_request wish = wish_for(s, MODE_AUTO, id);
 
 	wish.run_id = s->state.run_id;
 	id_copy(id, s->state.run_id);
@@ -693,7 +694,7 @@ static void what_is_remembered_of_a_place_goes_with_it_or_after_a_week(void **st
 
 /* ---- what is refused beforehand ---- */
 
-static void assert_refused(struct staging *s, struct workspace_wish wish, const char *word)
+static void assert_refused(struct staging *s, struct workspace_request wish, const char *word)
 {
 	struct error err = { 0 };
 
@@ -711,7 +712,7 @@ static void directories_no_run_should_have_are_refused(void **state)
 	_cleanup_free_ char *inside = xasprintf("%s/data/workspaces", s->trees->t->dir->path);
 	_cleanup_free_ char *file = xasprintf("%s/file", s->host);
 	char id[ID_SIZE];
-	struct workspace_wish wish = wish_for(s, MODE_COPY, id);
+	struct workspace_request wish = wish_for(s, MODE_COPY, id);
 
 	write_text(s->trees->host_fd, "file", "");
 	wish.path = "/";
@@ -736,7 +737,7 @@ static void modes_a_place_cannot_have_are_refused(void **state)
 {
 	struct staging *s = *state;
 	char id[ID_SIZE];
-	struct workspace_wish wish = wish_for(s, MODE_OVERLAY, id);
+	struct workspace_request wish = wish_for(s, MODE_OVERLAY, id);
 
 	assert_refused(s, wish, "native");
 	wish.mode = MODE_IN_PLACE;
@@ -754,7 +755,7 @@ static void auto_is_in_place_here_and_copy_elsewhere(void **state)
 {
 	struct staging *s = *state;
 	char id[ID_SIZE];
-	struct workspace_wish wish = wish_for(s, MODE_AUTO, id);
+	struct workspace_request wish = wish_for(s, MODE_AUTO, id);
 
 	must(workspace_prepare(&s->engine, &wish, &s->state, why));
 	assert_int_equal(s->state.mode, MODE_COPY);

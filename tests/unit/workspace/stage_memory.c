@@ -105,7 +105,7 @@ static void stage(struct memory *m)
 		.cancel_fd = -1,
 	};
 	char id[ID_SIZE], path[128];
-	struct workspace_wish wish = {
+	struct workspace_request wish = {
 		.run_id = id, .path = path, .mode = MODE_COPY, .takes_relay = true
 	};
 
