@@ -31,7 +31,7 @@
  *                  revert has under way (never a rebase: its list may hold commands). Otherwise
  *                  the refs are there and the report says so. In a worktree of the run's own the
  *                  branch is berth/<run>, and refs/berth/<run> goes when that has moved. A crash
- * before it leaves files that differ from the old HEAD; calling it again finishes.
+ *                  before it leaves files that differ from the old HEAD; calling it again finishes.
  *
  * Nothing else under .git ever comes back.
  */

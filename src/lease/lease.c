@@ -3,11 +3,14 @@
  *
  *               acquire
  *   (no row) ────────────> active ──────────────> pending_cleanup ──> released | expired | failed
- *                            │       the holding        │   the place is finished
- *                            │       ends: releasedAt   │
- *                            │                          └──> retained ──> pending_cleanup ──>
- * failed │                               (a failed run's place, kept for a while) └──> failed the
- * place was lost, there is nothing to finish
+ *                            │      the holding      │   ^    the place is finished
+ *                            │      ends: releasedAt │   │
+ *                            │                       v   │
+ *                            │                     retained
+ *                            │                     (a failed run's place, kept for a while)
+ *                            │
+ *                            └──> failed
+ *                                 the place was lost, there is nothing to finish
  *
  *   1. active           the holder may use, renew and release it; expiresAt and idleness end it
  *   2. pending_cleanup  nobody may use it; the processes are being ended and the provider is being

@@ -4,9 +4,10 @@
  * that refused left half-done in a server that lives: a lease that somebody here is at work on is
  * left alone.
  *
- *   intent to make     the provider has it: queued to be destroyed. It has not: forgotten. It
- * cannot tell: `unresolved`, for people to look at. It does not answer: asked later intent to
- * resume   the place goes back through a release releasing          the release is done again
+ *   intent to make     the provider has the place: queued to be destroyed. It has not: forgotten.
+ *                      It cannot tell: `unresolved`, for people to look at. No answer: asked later
+ *   intent to resume   the place goes back through a release
+ *   releasing          the release is done again
  */
 #include "lease/lease_internal.h"
 

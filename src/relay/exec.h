@@ -3,8 +3,8 @@
  *
  *   RUNNING   the main process lives; may have been asked to leave (exec_end)
  *   DRAINING  it has ended; output pipes are still open (for at most WIRE_GRACE_MS, then the tree
- * is killed), or bytes wait for room in the ring, or the tree is being emptied EXITED    the exit
- * is in the journal; output may still wait for the server. Until EXEC_FORGET.
+ *             is killed), or bytes wait for room in the ring, or the tree is being emptied
+ *   EXITED    the exit is in the journal; output may still wait for the server. Until EXEC_FORGET.
  *
  * exec_advance moves it along and may be called at any time; every event that could matter does.
  */

@@ -1,11 +1,12 @@
 /*
  * How the processes of an exec are held together, so that "kill" means all of them.
  *
- *   cgroup   one cgroup v2 per exec below the place's. Nothing leaves it but a payload that is root
- * and means to. Needs root and a v2 tree. shim     a small process per exec is the subreaper of
- * everything below it: daemons that fork twice and start sessions stay its descendants, and are
- * found in /proc. A payload of the same uid can kill the shim; its strays then fall to the relay
- * and are found by the mark in their environment, which a process that means to can remove.
+ *   cgroup   one cgroup v2 per exec below the place's. Nothing leaves it but a payload that is
+ *            root and means to. Needs root and a v2 tree.
+ *   shim     a small process per exec is the subreaper of everything below it: daemons that fork
+ *            twice and start sessions stay its descendants, and are found in /proc. A payload of
+ *            the same uid can kill the shim; its strays then fall to the relay and are found by
+ *            the mark in their environment, which a process that means to can remove.
  */
 #pragma once
 

@@ -2,11 +2,15 @@
  * The relay: the small program inside a place that does everything there. One thread, one epoll
  * loop; `struct relay` is all of its state and is handed to whoever needs it.
  *
- *   config     what the starter said, from a pipe          session   one connection: hello,
- * requests exec       a command's life                            output    pipes -> ring -> frames
- *   tree       how an exec's processes are held and killed spool     the ring; journal: exits on
- * disk files      requests about files                        absence   the dead-man switch aside
- * slow work in a forked child
+ *   config      what the starter sent, from a pipe
+ *   session     one connection: hello; request: what is asked on it
+ *   exec        a command's life; launch and start: its first process
+ *   output      pipes -> ring -> frames; input: frames -> standard input; pty: terminals
+ *   procs       how an exec's processes are held together and killed; pause: frozen
+ *   spool       the ring; journal: exits on disk
+ *   files       requests about files; file_tree: about whole trees of files
+ *   absence     the dead-man switch
+ *   background  slow work in a forked child
  */
 #pragma once
 

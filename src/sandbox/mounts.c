@@ -1,10 +1,12 @@
 /*
  * The file tree of a sandbox, put together from nothing:
  *
- *   /usr, /bin, /lib*    of the host, read-only; root of the place gets a layer of its own over
- * them /etc                 synthesised /workspace, /home, /tmp, /var/tmp    of the place's own
- * directory, or of one tmpfs /dev, /proc          new instances; of the host only six devices that
- * hold no state
+ *   /usr, /bin, /lib*        of the host, read-only; root of the place gets a layer of its own over
+ *                            them
+ *   /etc                     synthesised
+ *   /workspace, /home,       of the place's own directory, or of one tmpfs
+ *   /tmp, /var/tmp
+ *   /dev, /proc              new instances; of the host only six devices that hold no state
  *
  * or an unpacked root under a layer of its own, with the last two groups over it. What is not named
  * here is not there: homes, /root, /var, /run with its sockets, /sys. Host paths are looked at only

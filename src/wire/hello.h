@@ -6,9 +6,9 @@
  *     server  PROOF      proof S
  *     relay   WELCOME, or ERROR and the end
  *
- *     proof R = HMAC(key, "berth relay proof"  | SHA256(hello payload) | version | features |
- * nonce) proof S = HMAC(key, "berth server proof" | SHA256(hello payload) | SHA256(challenge
- * payload))
+ *     proof R = HMAC(key, "berth relay proof"  | SHA256(hello payload) | version | features
+ *                         | nonce)
+ *     proof S = HMAC(key, "berth server proof" | SHA256(hello payload) | SHA256(challenge payload))
  *
  * Both proofs cover both nonces and the epoch (part of the hello), so neither can be replayed,
  * moved to another epoch or reflected. The relay proves itself first: a server never gives its

@@ -21,10 +21,10 @@
  * message frame are 0.
  *
  *   DATA    flags WIRE_END: nothing follows in this direction. Server to relay: standard input of
- * an exec, content of FILE_WRITE. Relay to server: content of FILE_READ. Both: records of TREE_*,
- * one stream of bytes that frames cut anywhere. OUTPUT  relay to server,
- * on an exec's stream. Flags: enum wire_channel. Payload: u64 offset in the exec's total order, u64
- * offset within the channel, then the bytes.
+ *           an exec, content of FILE_WRITE. Relay to server: content of FILE_READ. Both: records
+ *           of TREE_*, one stream of bytes that frames cut anywhere.
+ *   OUTPUT  relay to server, on an exec's stream. Flags: enum wire_channel. Payload: u64 offset in
+ *           the exec's total order, u64 offset within the channel, then the bytes.
  *
  * ERRORS. ERROR on a stream ends that stream only. ERROR on stream 0 is a protocol error or a
  * refusal: the sender closes after it. Whoever sees the other side break a rule sends it, if the
@@ -34,9 +34,9 @@
  * credit on their stream; sending more is a protocol error. Standard input starts with the
  * stdin_credit of EXEC_STARTED, FILE_WRITE with WIRE_WRITE_CREDIT and TREE_* with WIRE_TREE_CREDIT
  * at once; all are topped up by CREDIT. Output, FILE_READ and the answers of TREE_* start with the
- * `credit` of the request. Credit never exceeds
- * WIRE_CREDIT_MAX on a stream. Messages need no credit: each is the bounded answer to a request,
- * and a relay stops reading requests while its answers are not taken.
+ * `credit` of the request. Credit never exceeds WIRE_CREDIT_MAX on a stream. Messages need no
+ * credit: each is the bounded answer to a request, and a relay stops reading requests while its
+ * answers are not taken.
  *
  * PING. The server sends PING on stream 0 when it heard nothing for WIRE_PING_MS while streams are
  * open, for WIRE_IDLE_MS while none is, and sooner where the place's absence TTL needs it; the

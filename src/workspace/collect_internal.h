@@ -2,10 +2,10 @@
  * What the files of fetching share. A place's tree is read in three steps, each a stream, with
  * manifests in the run's directory between them, so that nothing is held in memory:
  *
- *     fetch_scan.c   what the place has, against what was put there: entries that differ in their
+ *     fetch_scan.c     what the place has, against what was put there: entries that differ in their
  *                      state, entries that are new, entries that do not show
  *     fetch_verify.c   which of them really differ: hashes, and whether what does not show is gone
- *     fetch_content.c    contents come: to the blobs, or to <run>/git
+ *     fetch_content.c  contents come: to the blobs, or to <run>/git
  */
 #pragma once
 
