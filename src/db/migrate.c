@@ -29,7 +29,7 @@ static const struct {
 	{ "BIGINT", { "INTEGER", "BIGINT" } },
 	{ "STRICT", { "STRICT", "" } },
 	{ "CLUSTERED", { "STRICT, WITHOUT ROWID", "" } },
-	/* Of migration_secrets.c, the only one that looks into JSON. */
+	/* Of v12_secrets, the only one that looks into JSON. */
 	{ "CONFIG_WITHOUT_ENV",
 	  { "json_remove(config, '$.env')", "CAST(CAST(config AS jsonb) - 'env' AS TEXT)" } },
 	{ "METADATA_WITHOUT_ENV",

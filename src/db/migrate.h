@@ -18,23 +18,8 @@ struct migration {
 	const char *const *statements; /* NULL-terminated */
 };
 
-/* Each part of the program that needs tables brings its own, in migration_<part>.c. */
-extern const char *const MIGRATION_AUTH[];
-extern const char *const MIGRATION_RECORDS[];
-extern const char *const MIGRATION_FILES[];
-extern const char *const MIGRATION_HISTORY[];
-extern const char *const MIGRATION_PAUSE[];
-extern const char *const MIGRATION_WRITES[];
-extern const char *const MIGRATION_TREES[];
-extern const char *const MIGRATION_NAMES[];
-extern const char *const MIGRATION_SCOPES[];
-extern const char *const MIGRATION_SECRETS[];
-extern const char *const MIGRATION_TRUST[];
-extern const char *const MIGRATION_CLOCK[];
-
-/* In order, ends with version 0. */
+/* All of them (migrations.c), in order; ends with version 0. */
 extern const struct migration migrations[];
-extern const char *const MIGRATION_LIVE[];
 
 /* ERR_DB_SCHEMA when the database is newer than `known`, or holds tables that are not ours. */
 int migrate(struct db *db, const struct migration *known, const struct db_options *options,

@@ -107,7 +107,7 @@ int environment_reference_check_tx(struct tx *tx, const char *id, const char *co
  * repeats the conditions of the partial indexes.
  */
 #define RUNS_UNFINISHED "status IN ('queued', 'running', 'scheduled_retry')"
-/* Comparisons and not IN: see db/migration_writes.c. */
+/* Comparisons and not IN: see db/migrations.c. */
 #define LEASES_OPEN "(status = 'active' OR status = 'pending_cleanup' OR status = 'retained')"
 int unused_check_tx(struct tx *tx, const struct sql *sql, const char *label, const char *id,
 		    const char *company_id, struct error *err);

@@ -322,7 +322,7 @@ static void environments_of_one_name_are_renamed_and_the_oldest_keeps_it(void **
 	struct store *s = store_of(state);
 	struct migration before[64] = { 0 };
 
-	for (size_t i = 0; migrations[i].statements != MIGRATION_NAMES; i++)
+	for (size_t i = 0; migrations[i].version != 11; i++)
 		before[i] = migrations[i];
 	begin_anew(s);
 	assert_done(s, store_reopen(s, before));
@@ -413,7 +413,7 @@ static void copies_of_env_go_from_places_and_leases_and_runs_are_marked(void **s
 			      { .sql = &COUNT_SECRETS, .id = "env" },
 			      { .sql = &COUNT_SECRETS, .id = "stdin" } };
 
-	for (size_t i = 0; migrations[i].statements != MIGRATION_SECRETS; i++)
+	for (size_t i = 0; migrations[i].version != 12; i++)
 		before[i] = migrations[i];
 	begin_anew(s);
 	assert_done(s, store_reopen(s, before));
