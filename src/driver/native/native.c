@@ -376,7 +376,7 @@ static void error_explain(const json_t *config, struct error *err)
 	if (str_equal(json_str(config, "root"), "host"))
 		error_set(err, ERR_COMMAND_NOT_FOUND,
 			  "%s. A native place has the host's /usr; tools in a home directory (nvm, "
-			  "cargo) are there only by a mount, see \"mounts\" in docs/using.md",
+			  "cargo) are there only by a mount, see docs/sandboxes.md",
 			  said);
 }
 
