@@ -255,21 +255,6 @@ static void serve_status(struct client *c, const struct wire_message *m)
 	client_send(c, m->stream, WIRE_KEEPER_STATE, &state);
 }
 
-static void serve_shutdown(struct client *c, const struct wire_message *m)
-{
-	place_tidy_all(c->keeper);
-	for (const struct place *p = c->keeper->places; p; p = p->next) {
-		if (!p->pooled) {
-			wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0,
-					  "there are places");
-			return;
-		}
-	}
-	client_done(c, m->stream);
-	client_flush(c);
-	pool_stop(c->keeper);
-}
-
 static void serve_ping(struct client *c, const struct wire_message *m)
 {
 	client_send(c, m->stream, WIRE_PONG, &(struct wire_pong){ .token = m->ping.token });
@@ -305,9 +290,9 @@ static const struct verb {
 	enum wire_type type;
 	void (*serve)(struct client *, const struct wire_message *);
 } verbs[] = {
-	{ WIRE_PLACE_MAKE, serve_make },          { WIRE_PLACE_LIST, serve_list },
-	{ WIRE_PLACE_DESTROY, serve_destroy },    { WIRE_KEEPER_STATUS, serve_status },
-	{ WIRE_KEEPER_SHUTDOWN, serve_shutdown }, { WIRE_STORE_REMOVE, serve_store_remove },
+	{ WIRE_PLACE_MAKE, serve_make },           { WIRE_PLACE_LIST, serve_list },
+	{ WIRE_PLACE_DESTROY, serve_destroy },     { WIRE_KEEPER_STATUS, serve_status },
+	{ WIRE_STORE_REMOVE, serve_store_remove },
 };
 
 static void serve_message(struct client *c, const struct wire_message *m)

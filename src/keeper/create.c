@@ -47,30 +47,22 @@ static int check_request(const struct wire_place_make *m, struct error *err)
 		return error_set(err, ERR_VALIDATION, "this is no place id");
 	if (m->absence_ms < PLACE_ABSENCE_MIN_MS || m->absence_ms > PLACE_ABSENCE_MAX_MS)
 		return error_set(err, ERR_VALIDATION, "the absence TTL is out of range");
-	if (m->ring_max && (m->ring_max < PLACE_RING_MIN || m->ring_max > PLACE_RING_MAX))
-		return error_set(err, ERR_VALIDATION, "ring_max is out of range");
 	if (m->root && m->root[0] && (m->root[0] != '/' || !path_is_clean(m->root)))
 		return error_set(err, ERR_VALIDATION, "the root must be a clean absolute path");
 	if (m->kind == PLACE_LOCAL && m->root && m->root[0] && strcmp(m->root, "/") != 0)
 		return error_set(err, ERR_VALIDATION, "a local place has no root of its own");
-	if (m->kind == PLACE_NATIVE && (m->make_root || m->run_as || (m->root && m->root[0])))
+	if (m->kind == PLACE_NATIVE && m->root && m->root[0])
 		return error_set(err, ERR_VALIDATION, "a native place is described by its sandbox");
 	if ((m->kind == PLACE_NATIVE) != (m->sandbox.len > 0))
 		return error_set(err, ERR_VALIDATION, "a sandbox belongs to a native place");
-	if (m->make_root && (!m->root || !m->root[0] || strcmp(m->root, "/") == 0))
-		return error_set(err, ERR_VALIDATION, "make_root needs a root");
-	if (m->run_as && geteuid() != 0 && (m->uid != geteuid() || m->gid != getegid()))
-		return error_set(err, ERR_VALIDATION,
-				 "only a keeper that is root can change the user");
 	return 0;
 }
 
 static int fill_place(struct place *place, const struct wire_place_make *m,
-		      struct sandbox_spec *spec, enum wire_error_code *code, struct error *err)
+		      struct sandbox_spec *spec, struct error *err)
 {
 	struct keeper *keeper = place->keeper;
 	uint8_t random[8];
-	struct stat st;
 
 	random_bytes(random, sizeof(random));
 	hex_encode(place->tag, random, sizeof(random));
@@ -82,15 +74,10 @@ static int fill_place(struct place *place, const struct wire_place_make *m,
 	place->label = xstrdup(m->label);
 	if (m->kind == PLACE_NATIVE)
 		return native_fill(place, m, spec, err);
-	*code = WERR_PLACE_EXISTS;
 	if (m->kind == PLACE_LOCAL) {
 		place->root = xstrdup("/");
 	} else if (m->root && m->root[0]) {
 		place->root = xstrdup(m->root);
-		place->made_root = m->make_root;
-		/* What is there already was not made by us and must never be removed by us. */
-		if (place->made_root && lstat(place->root, &st) == 0)
-			return error_set(err, ERR_CONFLICT, "%s exists already", place->root);
 	} else {
 		place->root = xasprintf("%s/places/%s/" PLACE_ROOT_NAME, keeper->dir, place->id);
 		place->made_root = true;
@@ -98,14 +85,10 @@ static int fill_place(struct place *place, const struct wire_place_make *m,
 	return 0;
 }
 
-static int make_root(const struct place *place, const struct wire_place_make *m, struct error *err)
+static int make_root(const struct place *place, struct error *err)
 {
-	if (!place->made_root)
-		return 0;
-	if (mkdir(place->root, 0700) < 0)
+	if (place->made_root && mkdir(place->root, 0700) < 0)
 		return error_errno(err, errno, "making %s", place->root);
-	if (m->run_as && chown(place->root, m->uid, m->gid) < 0)
-		return error_errno(err, errno, "giving %s to its user", place->root);
 	return 0;
 }
 
@@ -139,12 +122,12 @@ static int send_config(struct place *place, const struct wire_place_make *m,
 		.cwd = native      ? SANDBOX_WORKSPACE
 		       : cwd_given ? m->cwd
 				   : place->root,
-		.uid = native ? spec->uid : m->uid,
-		.gid = native ? spec->uid : m->gid,
-		.run_as = native ? place->range != 0 : m->run_as,
-		.ring_max = m->ring_max ? m->ring_max : PLACE_RING_MAX,
-		.max_execs = m->max_execs ? m->max_execs : PLACE_EXECS_DEFAULT,
-		.confine = m->confine || native,
+		.uid = native ? spec->uid : 0,
+		.gid = native ? spec->uid : 0,
+		.run_as = native && place->range != 0,
+		.ring_max = PLACE_RING_MAX,
+		.max_execs = PLACE_EXECS_DEFAULT,
+		.confine = native,
 		.has_cgroup = place->cgroup != NULL,
 		.seccomp = native ? spec->seccomp_exec : (struct wire_bytes){ 0 },
 		.open_files = native ? spec->open_files : 0,
@@ -340,7 +323,7 @@ static int start_relay(struct place *place, const struct wire_place_make *m,
 
 	for (size_t i = 0; i < ARRAY_SIZE(b.fd); i++)
 		b.fd[i] = -1;
-	if (make_root(place, m, err) < 0 || open_birth(place, m, spec, place_fd, &b, err) < 0)
+	if (make_root(place, err) < 0 || open_birth(place, m, spec, place_fd, &b, err) < 0)
 		return -1;
 	if (place->kind == PLACE_NATIVE) {
 		if (native_start(place, spec, &b, place_fd, &pid, err) < 0)
@@ -436,7 +419,7 @@ int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct
 	place->shape = shape;
 	if (handed)
 		place->handed_fd = steal_fd(handed);
-	if (fill_place(place, m, &spec, code, err) < 0) {
+	if (fill_place(place, m, &spec, err) < 0) {
 		say_unsuited(code, err);
 		native_freed(place);
 		place_free(place);

@@ -382,7 +382,7 @@ void place_died(struct place *place, const char *why)
 	read_ended(place, why);
 	log_info("place %s: its relay ended: %s", place->id, place->ended);
 	/* Nobody is there who could ask for what an absent server left. */
-	place->destroy |= strcmp(place->ended, "absence") == 0 || was_making;
+	place->destroy |= strcmp(place->ended, RELAY_ENDED_ABSENCE) == 0 || was_making;
 	if (was_making) {
 		const char *said = NULL;
 		bool unsuited;

@@ -273,7 +273,6 @@ static void describe_start(struct wire_exec_start *m, const struct exec *exec,
 		.cols = t ? t->cols : 0,
 		.term = t ? t->term : NULL,
 		.deadline_ms = spec->timeout_ms > 0 ? (uint64_t)spec->timeout_ms : 0,
-		.overflow = WIRE_BLOCK,
 		.credit = EXEC_WINDOW,
 		.from_offset = exec->taken,
 	};

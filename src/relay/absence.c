@@ -33,7 +33,7 @@ static void absence_ready(struct watch *watch, uint32_t events)
 	if (left > 0)
 		arm(relay, left);
 	else
-		relay_end(relay, REASON_LEASE_LOST, RELAY_EXIT_ABSENCE, "absence");
+		relay_end(relay);
 }
 
 int absence_open(struct relay *relay, struct error *err)

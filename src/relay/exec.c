@@ -171,7 +171,7 @@ static void deadline_due(struct timer *timer)
 {
 	struct exec *exec = container_of(timer, struct exec, deadline);
 
-	exec_end(exec, REASON_TIMEOUT, exec->leave_ms);
+	exec_end(exec, REASON_TIMEOUT);
 }
 
 static void leave_due(struct timer *timer)
@@ -188,7 +188,7 @@ void exec_leave_pipes(struct relay *relay)
 	}
 }
 
-void exec_end(struct exec *exec, enum wire_reason reason, uint32_t grace_ms)
+void exec_end(struct exec *exec, enum wire_reason reason)
 {
 	struct relay *relay = exec->relay;
 
@@ -200,7 +200,7 @@ void exec_end(struct exec *exec, enum wire_reason reason, uint32_t grace_ms)
 		exec->kill_reason = reason;
 	exec->asked = true;
 	loop_disarm(&relay->loop, &exec->grace);
-	loop_arm(&relay->loop, &exec->leave, grace_ms ? grace_ms : WIRE_LEAVE_MS);
+	loop_arm(&relay->loop, &exec->leave, WIRE_LEAVE_MS);
 	relay->tree->signal(exec, WIRE_TO_TREE, SIGTERM);
 	/* Whoever is stopped does not hear it before it goes on. */
 	relay->tree->signal(exec, WIRE_TO_TREE, SIGCONT);
@@ -254,7 +254,6 @@ void exec_forget(struct exec *exec)
 static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *m)
 {
 	struct exec *exec = relay->spare_exec ? relay->spare_exec : xmalloc(sizeof(*exec));
-	uint64_t size = m->ring_bytes ? m->ring_bytes : PLACE_RING_DEFAULT;
 	char hex[2 * WIRE_ID_SIZE + 1];
 	struct timespec now;
 
@@ -271,13 +270,11 @@ static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *
 	for (size_t i = 0; i < OUTLETS; i++)
 		exec->outlet[i] =
 			(struct outlet){ .exec = exec, .fd = -1, .held_end = -1, .watch.fd = -1 };
-	size = MIN_OF(MAX_OF(size, PLACE_RING_MIN), relay->config.ring_max);
-	ring_init(&exec->ring, RELAY_FD_SPOOL, exec->id_text, size,
-		  m->overflow == WIRE_DROP_OLDEST);
+	ring_init(&exec->ring, RELAY_FD_SPOOL, exec->id_text,
+		  MIN_OF(PLACE_RING_DEFAULT, relay->config.ring_max));
 	exec->deadline.due = deadline_due;
 	exec->grace.due = grace_due;
 	exec->leave.due = leave_due;
-	exec->leave_ms = m->grace_ms;
 	exec->started_us = loop_now_us();
 	clock_gettime(CLOCK_REALTIME, &now);
 	exec->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;

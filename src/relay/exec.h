@@ -72,7 +72,6 @@ struct exec {
 	struct timer deadline;
 	struct timer grace;
 	bool grace_over;
-	uint32_t leave_ms;  /* grace of the deadline */
 	struct timer leave; /* SIGTERM was sent; SIGKILL follows when it is due */
 	bool asked;         /* SIGTERM was sent */
 	bool awaited;       /* the tree was told to say when it is empty */
@@ -91,8 +90,8 @@ struct start_failure {
 /* -1: `failure` says why. The exec is then not known. */
 int exec_start(struct relay *relay, const struct wire_exec_start *m, struct exec **out,
 	       struct start_failure *failure);
-/* SIGTERM, and SIGKILL after the grace (0: the default). Asking again changes nothing. */
-void exec_end(struct exec *exec, enum wire_reason reason, uint32_t grace_ms);
+/* SIGTERM, and SIGKILL after WIRE_LEAVE_MS. Asking again changes nothing. */
+void exec_end(struct exec *exec, enum wire_reason reason);
 /* SIGKILL at once. */
 void exec_kill(struct exec *exec, enum wire_reason reason);
 void exec_forget(struct exec *exec);

@@ -60,8 +60,7 @@ void files_stat(struct session *s, const struct wire_message *m)
 	int r;
 
 	user_files_enter(payload(s));
-	r = root_path_open(s->relay, m->file_stat.path,
-			   O_PATH | (m->file_stat.follow ? 0 : O_NOFOLLOW));
+	r = root_path_open(s->relay, m->file_stat.path, O_PATH | O_NOFOLLOW);
 	fd = MAX_OF(r, -1);
 	if (r >= 0 && fstat(fd, &st) < 0)
 		r = -errno;

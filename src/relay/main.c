@@ -170,26 +170,24 @@ static void end_due(struct timer *timer)
 		loop_arm(&relay->loop, timer, END_STEP_MS);
 		return;
 	}
-	if (file_replace(RELAY_FD_SPOOL, RELAY_ENDED_FILE, relay->end_why, strlen(relay->end_why),
-			 0600, &err) < 0)
+	if (file_replace(RELAY_FD_SPOOL, RELAY_ENDED_FILE, RELAY_ENDED_ABSENCE,
+			 strlen(RELAY_ENDED_ABSENCE), 0600, &err) < 0)
 		log_warn("%s", err.message);
 	relay->loop.stop = true;
 }
 
-void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, const char *why)
+void relay_end(struct relay *relay)
 {
 	if (relay->ending)
 		return;
-	log_info("the place ends: %s", why);
+	log_info("the place ends: " RELAY_ENDED_ABSENCE);
 	relay->ending = true;
-	relay->end_why = why;
-	relay->exit_status = exit_status;
 	relay->end_until = boottime_ms() + END_WAIT_MS;
 	relay->end_timer.due = end_due;
 	for (struct exec *e = relay->execs; e; e = e->next) {
 		/* Nobody will take the rest of the output. */
 		output_close(e);
-		exec_kill(e, reason);
+		exec_kill(e, REASON_LEASE_LOST);
 	}
 	loop_arm(&relay->loop, &relay->end_timer, 0);
 }
@@ -269,5 +267,5 @@ int main(int argc, char **argv)
 	}
 	session_close_all(&relay);
 	wipe(relay.config.key, sizeof(relay.config.key));
-	return relay.exit_status;
+	return RELAY_EXIT_ABSENCE;
 }

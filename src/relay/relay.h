@@ -91,19 +91,17 @@ struct relay {
 	struct journal journal;
 	struct pause pause;
 	bool ending;
-	const char *end_why;
 	int64_t end_until;
 	struct timer end_timer;
-	int exit_status;
 };
 
 #define RELAY_SCRATCH (64u << 10)
 
 /*
- * Begins the end: every exec is killed with that reason; when all have ended, or after a bounded
- * time, the reason is written into the spool and the loop stops. `why` is a constant.
+ * Begins the end, for want of a server: every exec is killed as lease_lost; when all have ended, or
+ * after a bounded time, the reason is written into the spool and the loop stops.
  */
-void relay_end(struct relay *relay, enum wire_reason reason, int exit_status, const char *why);
+void relay_end(struct relay *relay);
 
 /* *handed: a connection that came with it, the caller's; -1: none did. */
 int config_read(struct config *config, int fd, struct user_tables *tables, int *handed,

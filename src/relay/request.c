@@ -21,13 +21,6 @@ static void serve_pong(struct session *s, const struct wire_message *m)
 	(void)m;
 }
 
-static void serve_place_end(struct session *s, const struct wire_message *m)
-{
-	session_done(s, m->stream);
-	session_flush(s);
-	relay_end(s->relay, m->place_end.reason, RELAY_EXIT_ENDED, "asked to");
-}
-
 static void attach(struct session *s, struct exec *exec, uint32_t stream, uint64_t from,
 		   uint32_t credit, bool existing)
 {
@@ -182,7 +175,7 @@ static void serve_exec_kill(struct session *s, const struct wire_message *m)
 	if (m->exec_kill.at_once)
 		exec_kill(exec, m->exec_kill.reason);
 	else
-		exec_end(exec, m->exec_kill.reason, m->exec_kill.grace_ms);
+		exec_end(exec, m->exec_kill.reason);
 }
 
 static void serve_exec_kill_all(struct session *s, const struct wire_message *m)
@@ -260,7 +253,6 @@ static const struct request {
 	{ WIRE_PONG, ON_CONNECTION, serve_pong },
 	{ WIRE_CREDIT, ON_STREAM, serve_credit },
 	{ WIRE_RESET, ON_STREAM, serve_reset },
-	{ WIRE_PLACE_END, OPENS, serve_place_end },
 	{ WIRE_PLACE_PAUSE, OPENS, pause_serve },
 	{ WIRE_EXEC_START, OPENS, serve_exec_start },
 	{ WIRE_EXEC_ATTACH, OPENS, serve_exec_attach },

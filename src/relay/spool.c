@@ -13,11 +13,10 @@
 /* A flood of tiny alternating writes fills this before the ring: it then counts as full. */
 #define SEGMENTS_MAX RELAY_RING_SEGMENTS
 
-void ring_init(struct ring *ring, int spool_fd, const char *id, uint64_t size, bool drop_oldest)
+void ring_init(struct ring *ring, int spool_fd, const char *id, uint64_t size)
 {
 	*ring = (struct ring){
 		.size = size,
-		.drop_oldest = drop_oldest,
 		.spool_fd = spool_fd,
 		.fd = -1,
 	};
@@ -44,8 +43,6 @@ static struct segment *segment_at(const struct ring *ring, uint32_t index)
 
 size_t ring_room(const struct ring *ring)
 {
-	if (ring->drop_oldest)
-		return ring->size / 2;
 	if (ring->seg_count >= SEGMENTS_MAX)
 		return 0;
 	return ring->size - (ring->end - ring->begin);
@@ -184,10 +181,6 @@ int ring_append(struct ring *ring, enum wire_channel channel, const void *data, 
 		error_clear(err);
 		memory_restart(ring, data, len);
 	}
-	if (ring->drop_oldest && ring->end + len - ring->begin > ring->size)
-		ring_release(ring, ring->end + len - ring->size);
-	if (ring->drop_oldest && ring->seg_count >= SEGMENTS_MAX)
-		ring_release(ring, segment_at(ring, 1)->offset);
 	segment_push(ring, channel, len);
 	ring->end += len;
 	ring->channel_end[channel] += len;

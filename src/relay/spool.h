@@ -29,7 +29,6 @@ struct segment {
 
 struct ring {
 	uint64_t size;
-	bool drop_oldest;
 	uint64_t begin; /* oldest byte that is kept */
 	uint64_t end;
 	uint64_t channel_end[WIRE_CHANNELS];
@@ -44,9 +43,9 @@ struct ring {
 };
 
 /* `id` tells rings apart: it names the file, should there be one. */
-void ring_init(struct ring *ring, int spool_fd, const char *id, uint64_t size, bool drop_oldest);
+void ring_init(struct ring *ring, int spool_fd, const char *id, uint64_t size);
 void ring_free(struct ring *ring);
-/* Bytes that may be appended now; with drop_oldest never 0. */
+/* Bytes that may be appended now. */
 size_t ring_room(const struct ring *ring);
 /* len is at most ring_room. -1: the disk refused; nothing was appended. */
 int ring_append(struct ring *ring, enum wire_channel channel, const void *data, size_t len,

@@ -16,9 +16,7 @@
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define DEFAULT_TERM "xterm-256color"
-#define LIMIT_RECORD 20
 #define HOLD_ENDS_OF 32u
-#define LIMITS_MAX 18 /* what a request can hold, and the place's own */
 
 struct start {
 	struct user user;
@@ -31,10 +29,8 @@ struct start {
 	const char *few[32]; /* the environment itself, if it is small */
 	const char *path;
 	char *cwd;
-	uint32_t open_files; /* the place's own limit; 0: none */
-	struct launch_limit limits[LIMITS_MAX];
-	size_t limit_count;
-	int child_fd[3]; /* standard descriptors of the child, owned */
+	struct launch_limit open_files; /* the place's own limit */
+	int child_fd[3];                /* standard descriptors of the child, owned */
 };
 
 static int fail(struct start_failure *f, enum wire_error_code code, int errnum, const char *fmt,
@@ -146,28 +142,6 @@ static int build_env(struct start *s, const struct exec *exec, const struct wire
 	return 0;
 }
 
-static int read_limits(struct start *s, const struct wire_exec_start *m, struct start_failure *f)
-{
-	const uint8_t *p = m->rlimits.data;
-	size_t asked = m->rlimits.len / LIMIT_RECORD;
-
-	if (m->rlimits.len % LIMIT_RECORD != 0 || asked >= LIMITS_MAX)
-		return fail(f, WERR_INVALID, 0, "rlimits is not a list of limits");
-	/* The place's own first: what was asked for can only lower it. */
-	if (s->open_files && !FENCE_OFF("relay.wall.open_files"))
-		s->limits[s->limit_count++] =
-			(struct launch_limit){ .resource = RLIMIT_NOFILE,
-					       .value = { s->open_files, s->open_files } };
-	for (; asked > 0; asked--, p += LIMIT_RECORD) {
-		struct launch_limit *limit = &s->limits[s->limit_count++];
-
-		limit->resource = (int)MIN_OF(get_le32(p), 255u);
-		limit->value.soft = get_le64(p + 4);
-		limit->value.hard = get_le64(p + 12);
-	}
-	return 0;
-}
-
 static int pipe_to(struct start *s, int child_index, bool child_reads, int *ours,
 		   struct start_failure *f)
 {
@@ -213,8 +187,8 @@ static int open_pipes(struct start *s, struct exec *exec, const struct wire_exec
 	if (pipe_to(s, 1, false, &ours, f) < 0 ||
 	    output_open(exec, OUTLET_MAIN, ours, WIRE_STDOUT, &err) < 0)
 		return f->code ? -1 : fail(f, WERR_START, errno, "%s", err.message);
-	if (!m->merge && (pipe_to(s, 2, false, &ours, f) < 0 ||
-			  output_open(exec, OUTLET_STDERR, ours, WIRE_STDERR, &err) < 0))
+	if (pipe_to(s, 2, false, &ours, f) < 0 ||
+	    output_open(exec, OUTLET_STDERR, ours, WIRE_STDERR, &err) < 0)
 		return f->code ? -1 : fail(f, WERR_START, errno, "%s", err.message);
 	return 0;
 }
@@ -272,8 +246,8 @@ static int run(struct start *s, struct exec *exec, const struct wire_exec_start 
 		.terminal = exec->pty,
 		.user = s->switch_user && !FENCE_OFF("relay.wall.payload_uid") ? &s->user : NULL,
 		.confine = relay->config.confine && !FENCE_OFF("relay.wall.confine"),
-		.limits = s->limits,
-		.limit_count = s->limit_count,
+		.limits = &s->open_files,
+		.limit_count = relay->config.open_files && !FENCE_OFF("relay.wall.open_files"),
 		.enter_fds =
 			(const int[]){ RELAY_FD_LIMIT, RELAY_FD_LIMIT + 1, RELAY_FD_LIMIT + 2 },
 		.enter_count = FENCE_OFF("relay.wall.limits") ? 0 : relay->config.limit_fds,
@@ -298,9 +272,10 @@ int start_run(struct exec *exec, const struct wire_exec_start *m, struct start_f
 
 	if (m->argv.count == 0 || m->argv.v[0][0] == 0)
 		return fail(f, WERR_INVALID, 0, "there is no command");
-	s.open_files = relay->config.open_files;
-	if (choose_user(&s, relay, m, f) < 0 || build_env(&s, exec, m, f) < 0 ||
-	    read_limits(&s, m, f) < 0)
+	s.open_files = (struct launch_limit){ .resource = RLIMIT_NOFILE,
+					      .value = { relay->config.open_files,
+							 relay->config.open_files } };
+	if (choose_user(&s, relay, m, f) < 0 || build_env(&s, exec, m, f) < 0)
 		return -1;
 	s.cwd = m->cwd ? path_join(relay->config.cwd, m->cwd) : xstrdup(relay->config.cwd);
 	s.path = env_value(&s, "PATH");

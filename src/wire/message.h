@@ -67,8 +67,8 @@
  * ENDING AN EXEC. A deadline and EXEC_KILL send SIGTERM (and SIGCONT, for what is stopped) to every
  * process of the tree, and SIGKILL to what is left of it after the grace; the exit's reason is
  * theirs however the main process then ended. Repeating EXEC_KILL changes nothing, since it is said
- * again after every lost connection; at_once=1 cuts the grace short. EXEC_KILL_ALL and PLACE_END
- * leave none. A relay that does not know these fields kills at once.
+ * again after every lost connection; at_once=1 cuts the grace short. EXEC_KILL_ALL leaves none. A
+ * relay that does not know at_once kills at once.
  *
  * PAUSING. PLACE_PAUSE paused=1 freezes every exec: nothing of its tree runs until paused=0. New
  * ones are refused (paused); files, attaching, and output that was printed go on. Deadlines go on
@@ -77,13 +77,23 @@
  *
  * OUTPUT AND RESUME. Total offsets count payload bytes of all channels in arrival order. The server
  * acknowledges (EXEC_ACK) what it has stored: everything below is freed. A full ring stops reading
- * from the process (EXEC_STALLED stalled=1, later 0) or, with drop_oldest, loses the oldest bytes;
- * when bytes that were not sent are lost, EXEC_TRUNCATED stands in for them. A new connection lists
- * (EXEC_LIST) and attaches (EXEC_ATTACH) with the first offset it lacks; an offset above the end is
- * ERROR bad_offset, one below what is kept starts with EXEC_TRUNCATED. An exec has one attachment:
- * a second one ends the first with ERROR replaced on its stream. Standard input resumes at
- * `stdin_offset` of EXEC_STARTED: bytes from there on were lost with the connection and are sent
- * again.
+ * from the process (EXEC_STALLED stalled=1, later 0). A new connection lists (EXEC_LIST) and
+ * attaches (EXEC_ATTACH) with the first offset it lacks; an offset above the end is ERROR
+ * bad_offset, one below what is kept starts with EXEC_TRUNCATED, which stands in for the bytes that
+ * are gone. An exec has one attachment: a second one ends the first with ERROR replaced on its
+ * stream. Standard input resumes at `stdin_offset` of EXEC_STARTED: bytes from there on were lost
+ * with the connection and are sent again.
+ *
+ * RESERVED. Numbers that meant something in version 1 and that no server ever sent. They are not
+ * used again, since a relay or keeper of the revision before would misunderstand them. To a relay or
+ * keeper of today they are unknown: a field is skipped if its sender marked it so, and refused if
+ * not; a message is refused.
+ *
+ *   EXEC_START   12 rlimits, 13 ring_bytes, 14 overflow, 15 merge, 18 grace_ms
+ *   EXEC_KILL    3 grace_ms
+ *   FILE_STAT    2 follow
+ *   PLACE_MAKE   6 uid, 7 gid, 8 run_as, 10 ring_max, 11 max_execs, 12 make_root, 13 confine
+ *   messages     0x1c PLACE_END, 0x68 KEEPER_SHUTDOWN
  */
 #pragma once
 
@@ -111,9 +121,7 @@
 #define WIRE_HELLO_MS 5000
 #define WIRE_HELLO_PAYLOAD 1024u
 #define WIRE_GRACE_MS 500
-/* Between SIGTERM and SIGKILL, unless the request says otherwise. */
-#define WIRE_LEAVE_MS 5000
-#define WIRE_LEAVE_MAX_MS 3600000u
+#define WIRE_LEAVE_MS 5000 /* between SIGTERM and SIGKILL */
 #define WIRE_SOFT_MEMORY 1u
 #define WIRE_SOFT_PIDS 2u
 #define WIRE_ID_SIZE 16 /* binary exec id */
@@ -134,7 +142,6 @@
 
 enum wire_channel { WIRE_STDOUT, WIRE_STDERR, WIRE_PTY, WIRE_CHANNELS };
 enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
-enum wire_overflow { WIRE_BLOCK, WIRE_DROP_OLDEST };
 enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 
 /* Why an exec ended. */
@@ -251,7 +258,6 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(6, STR, boot_id, OPT, 64) \
 					F(7, U32, version, ADDED, ANY32) /* as in CHALLENGE */ \
 					F(8, U64, features, ADDED, ANY64)
-#define WIRE_FIELDS_place_end(F)	F(1, U32, reason, REQ, 6)
 #define WIRE_FIELDS_place_pause(F)	F(1, U32, paused, REQ, 1)
 
 #define WIRE_FIELDS_exec_start(F)	F(1, ID16, exec_id, REQ, 16) \
@@ -265,13 +271,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(9, U32, cols, OPT, 65535) \
 					F(10, STR, term, OPT, 64) /* TERM unless env has one */ \
 					F(11, U64, deadline_ms, OPT, ANY64) /* from the start; 0: none */ \
-					F(12, BYTES, rlimits, OPT, 320) /* (u32 resource, u64 soft, u64 hard)* */ \
-					F(13, U64, ring_bytes, OPT, ANY64) /* 0: default; cut to the place's limit */ \
-					F(14, U32, overflow, OPT, 1) /* enum wire_overflow */ \
-					F(15, U32, merge, OPT, 1) /* stderr joins stdout in one pipe */ \
 					F(16, U32, credit, OPT, WIRE_CREDIT_MAX) \
-					F(17, U64, from_offset, OPT, ANY64) /* when it exists already */ \
-					F(18, U32, grace_ms, ADDED, WIRE_LEAVE_MAX_MS) /* of the deadline; 0: default */
+					F(17, U64, from_offset, OPT, ANY64) /* when it exists already */
 #define WIRE_FIELDS_exec_started(F)	F(1, U32, pid, REQ, ANY32) \
 					F(2, U32, existing, OPT, 1) \
 					F(3, U64, stdin_offset, OPT, ANY64) \
@@ -290,7 +291,6 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(3, U32, cols, REQ, 65535)
 #define WIRE_FIELDS_exec_kill(F)	F(1, ID16, exec_id, REQ, 16) \
 					F(2, U32, reason, REQ, 6) /* what EXEC_EXIT will say */ \
-					F(3, U32, grace_ms, ADDED, WIRE_LEAVE_MAX_MS) /* 0: default */ \
 					F(4, U32, at_once, ADDED, 1)
 #define WIRE_FIELDS_exec_kill_all(F)	F(1, U32, reason, REQ, 6)
 #define WIRE_FIELDS_exec_list(F)
@@ -332,8 +332,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(2, U64, size, REQ, ANY64) /* a byte is at its offset modulo this */ \
 					F(3, BYTES, segments, REQ, 196608) /* RELAY_SEGMENT_SIZE each, in order */
 
-#define WIRE_FIELDS_file_stat(F)	F(1, STR, path, REQ, PATH_BOUND) \
-					F(2, U32, follow, OPT, 1)
+#define WIRE_FIELDS_file_stat(F)	F(1, STR, path, REQ, PATH_BOUND)
 #define WIRE_FIELDS_file_info(F)	F(1, STR, name, OPT, 255) /* only in listings */ \
 					F(2, U32, type, REQ, 7) \
 					F(3, U32, mode, REQ, 07777) \
@@ -398,14 +397,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(3, B32, key, REQ_SECRET, 32) \
 					F(4, STR, root, OPT, PATH_BOUND) /* dir: absolute; empty: made inside */ \
 					F(5, STR, cwd, OPT, PATH_BOUND) /* default: the root */ \
-					F(6, U32, uid, OPT, ANY32) /* payload's, when run_as is 1 */ \
-					F(7, U32, gid, OPT, ANY32) \
-					F(8, U32, run_as, OPT, 1) \
 					F(9, U64, absence_ms, REQ, ANY64) /* 1 s .. 7 days */ \
-					F(10, U64, ring_max, OPT, ANY64) \
-					F(11, U32, max_execs, OPT, 65536) \
-					F(12, U32, make_root, OPT, 1) /* create root, remove it at the end */ \
-					F(13, U32, confine, OPT, 1) /* no_new_privs, empty bounding set */ \
 					F(14, BYTES, sandbox, OPT, 32768) /* native: one SANDBOX frame */ \
 					F(15, STR, label, OPT, 512) /* the server's name for it; told in PLACE_STATE */ \
 					F(16, U32, pool, OPT, 64) /* native: so many like it are kept ready */ \
@@ -433,7 +425,6 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(3, U32, clients, OPT, ANY32) \
 					F(4, U64, uptime_ms, OPT, ANY64) \
 					F(5, STR, cgroup, OPT, PATH_BOUND) /* empty: none can be used */
-#define WIRE_FIELDS_keeper_shutdown(F)
 #define WIRE_FIELDS_recipe(F)		F(1, STR, place_id, REQ, 64) \
 					F(2, U32, kind, REQ, 2) \
 					F(3, STR, root, OPT, PATH_BOUND) \
@@ -507,7 +498,6 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(CHALLENGE, challenge, 0x19)		/* R */ \
 	M(PROOF, proof, 0x1a)			/* S: WELCOME */ \
 	M(WELCOME, welcome, 0x1b)		/* R */ \
-	M(PLACE_END, place_end, 0x1c)		/* S: DONE, then the relay kills all and exits */ \
 	M(PLACE_PAUSE, place_pause, 0x1d)	/* S: DONE when no exec runs any more, or all do again */ \
 	M(EXEC_START, exec_start, 0x20)		/* S: EXEC_STARTED, then OUTPUT .. EXEC_EXIT */ \
 	M(EXEC_STARTED, exec_started, 0x21)	/* R */ \
@@ -547,7 +537,6 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 	M(PLACE_DESTROY, place_destroy, 0x65)	/* S to K: DONE when nothing is left of it */ \
 	M(KEEPER_STATUS, keeper_status, 0x66)	/* S to K: KEEPER_STATE */ \
 	M(KEEPER_STATE, keeper_state, 0x67)	/* K */ \
-	M(KEEPER_SHUTDOWN, keeper_shutdown, 0x68) /* S to K: DONE, or busy while it has places */ \
 	M(STORE_REMOVE, store_remove, 0x69)	/* S to K: DONE when no file is left; busy while a place uses it */ \
 	M(SANDBOX, sandbox, 0x6a)		/* inside PLACE_MAKE */ \
 	M(RECIPE, recipe, 0x70)			/* no traffic: the keeper's file */ \

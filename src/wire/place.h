@@ -38,12 +38,12 @@
 #define RELAY_MARK_EXEC "BERTH_EXEC_ID"
 
 /* Exit statuses of the relay, for its parent. Any other end was not meant. */
-#define RELAY_EXIT_ENDED 0    /* PLACE_END */
 #define RELAY_EXIT_ABSENCE 10 /* nobody came within the absence TTL */
 #define RELAY_EXIT_START 11   /* could not start; the reason is on stderr */
 
 /* File in the spool directory that says why the relay ended: one line of text. */
 #define RELAY_ENDED_FILE "ended"
+#define RELAY_ENDED_ABSENCE "absence"
 /*
  * File in the spool directory: the exits that were not forgotten, each an EXEC_STATE frame, then
  * what the server had not acknowledged of its output: OUTPUT frames on stream 0, or EXEC_RING when

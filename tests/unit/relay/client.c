@@ -160,8 +160,9 @@ static void send_config(const struct rig *rig, const struct rig_options *o, int 
 		.uid = o->run_as,
 		.gid = o->run_as,
 		.run_as = o->run_as != 0,
-		.ring_max = PLACE_RING_MAX,
+		.ring_max = o->ring_max ? o->ring_max : PLACE_RING_MAX,
 		.max_execs = o->max_execs ? o->max_execs : PLACE_EXECS_DEFAULT,
+		.open_files = o->open_files,
 		.has_cgroup = rig->cgroup[0] != 0,
 	};
 

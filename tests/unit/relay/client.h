@@ -21,8 +21,10 @@ struct rig_options {
 	bool no_cgroup; /* shim, as for an ordinary user */
 	uid_t run_as;   /* payload's uid and gid; 0: nobody else */
 	uint32_t max_execs;
-	int handed_fd; /* a connection that comes with its config; 0: none */
-	int spool_fd;  /* a directory to use instead of one beside the root; 0: none */
+	uint64_t ring_max;   /* bytes of an exec's ring; 0: as usual */
+	uint32_t open_files; /* limit for every exec; 0: none */
+	int handed_fd;       /* a connection that comes with its config; 0: none */
+	int spool_fd;        /* a directory to use instead of one beside the root; 0: none */
 };
 
 struct rig {

@@ -154,19 +154,6 @@ static void binary_output_of_both_channels_is_exact(void **state)
 	outcome_free(&o);
 }
 
-static void merged_output_is_one_channel_in_order(void **state)
-{
-	struct fixture *f = *state;
-	struct wire_exec_start start = SHELL("echo 1; echo 2 >&2; echo 3");
-	struct outcome o;
-
-	start.merge = 1;
-	outcome_start(&o, &f->peer, &start);
-	outcome_wait(&o, &f->peer);
-	assert_string_equal(buf_str(&o.out), "1\n2\n3\n");
-	outcome_free(&o);
-}
-
 static void a_missing_command_a_file_without_x_and_a_missing_directory_are_told_apart(void **state)
 {
 	struct fixture *f = *state;
@@ -301,12 +288,9 @@ static void cancelling_ends_daemons_that_forked_twice(void **state)
 	outcome_free(&o);
 }
 
-static uint32_t ask_to_leave(struct fixture *f, const struct wire_exec_start *start,
-			     uint32_t grace_ms, bool at_once)
+static uint32_t ask_to_leave(struct fixture *f, const struct wire_exec_start *start, bool at_once)
 {
-	struct wire_exec_kill m = { .reason = REASON_CANCELLED,
-				    .grace_ms = grace_ms,
-				    .at_once = at_once };
+	struct wire_exec_kill m = { .reason = REASON_CANCELLED, .at_once = at_once };
 
 	memcpy(m.exec_id, start->exec_id, WIRE_ID_SIZE);
 	return peer_ask(&f->peer, WIRE_EXEC_KILL, &m);
@@ -327,7 +311,7 @@ static void everything_of_a_tree_may_say_goodbye(void **state)
 	outcome_wait_text(&bystander, &f->peer, "on\n");
 	outcome_start(&o, &f->peer, &start);
 	outcome_wait_text(&o, &f->peer, "up");
-	ask_to_leave(f, &start, 0, false);
+	ask_to_leave(f, &start, false);
 	outcome_wait(&o, &f->peer);
 	assert_int_equal(o.exit.reason, REASON_CANCELLED);
 	assert_int_equal(o.exit.signal, SIGTERM);
@@ -365,7 +349,6 @@ static void a_tree_that_ignores_sigterm_and_forks_dies_by_the_grace(void **state
 	struct outcome o;
 	pid_t below;
 
-	start.grace_ms = 300;
 	start.deadline_ms = 300;
 	outcome_start(&o, &f->peer, &start);
 	outcome_wait(&o, &f->peer);
@@ -386,11 +369,11 @@ static void a_second_cancel_kills_at_once_and_a_repeated_one_does_not(void **sta
 
 	outcome_start(&o, &f->peer, &start);
 	outcome_wait_text(&o, &f->peer, "ready");
-	ask_to_leave(f, &start, WIRE_LEAVE_MAX_MS, false);
+	ask_to_leave(f, &start, false);
 	outcome_wait_text(&o, &f->peer, "heard");
-	ask_to_leave(f, &start, 1, false);
+	ask_to_leave(f, &start, false);
 	assert_true(process_lives((pid_t)o.pid));
-	ask_to_leave(f, &start, 0, true);
+	ask_to_leave(f, &start, true);
 	outcome_wait(&o, &f->peer);
 	assert_int_equal(o.exit.reason, REASON_CANCELLED);
 	assert_int_equal(o.exit.signal, SIGKILL);
@@ -410,7 +393,7 @@ static void a_stopped_process_hears_that_it_shall_leave(void **state)
 	outcome_start(&o, &f->peer, &start);
 	outcome_wait_text(&o, &f->peer, "ready");
 	assert_true(process_stops((pid_t)o.pid));
-	ask_to_leave(f, &start, 0, false);
+	ask_to_leave(f, &start, false);
 	outcome_wait(&o, &f->peer);
 	assert_non_null(strstr(buf_str(&o.out), "woken"));
 	assert_int_equal(o.exit.reason, REASON_CANCELLED);
@@ -497,56 +480,30 @@ static void a_signal_that_kills_is_reported_as_signalled(void **state)
 
 static void a_full_ring_stops_the_writer_until_output_is_acknowledged(void **state)
 {
-	struct fixture *f = *state;
 	struct wire_exec_start start = SHELL("head -c 1000000 /dev/zero; echo done >&2");
+	struct peer peer;
 	struct outcome o;
+	struct rig rig;
 
-	start.ring_bytes = 64 << 10;
-	outcome_start(&o, &f->peer, &start);
+	(void)state;
+	rig_start(&rig, &(struct rig_options){ .ring_max = 64 << 10, .no_cgroup = use_shim });
+	assert_int_equal(peer_open(&peer, &rig, 1), 0);
+	outcome_start(&o, &peer, &start);
 	o.acknowledge = false;
 	while (o.stalls == 0) {
-		assert_int_not_equal(peer_next_on(&f->peer, o.stream), 0);
-		outcome_take(&o, &f->peer);
+		assert_int_not_equal(peer_next_on(&peer, o.stream), 0);
+		outcome_take(&o, &peer);
 	}
 	assert_int_equal(o.next_offset, 64 << 10);
 	o.acknowledge = true;
-	peer_say(&f->peer, o.stream, WIRE_EXEC_ACK,
+	peer_say(&peer, o.stream, WIRE_EXEC_ACK,
 		 &(struct wire_exec_ack){ .offset = o.next_offset });
-	outcome_wait(&o, &f->peer);
+	outcome_wait(&o, &peer);
 	assert_int_equal(o.out.len, 1000000);
 	assert_string_equal(buf_str(&o.err), "done\n");
 	outcome_free(&o);
-}
-
-static void without_credit_nothing_is_sent_and_drop_oldest_says_what_is_lost(void **state)
-{
-	struct fixture *f = *state;
-	struct wire_exec_start start = SHELL("head -c 1000000 /dev/zero; echo the end");
-	struct outcome o;
-
-	start.ring_bytes = 64 << 10;
-	start.overflow = WIRE_DROP_OLDEST;
-	start.credit = 0;
-	outcome_start(&o, &f->peer, &start);
-	for (;;) {
-		struct wire_exec_state st;
-
-		peer_ask(&f->peer, WIRE_EXEC_LIST, &(struct wire_exec_list){});
-		assert_int_equal(peer_next(&f->peer), WIRE_EXEC_STATE);
-		st = f->peer.m.exec_state;
-		assert_int_equal(peer_next(&f->peer), WIRE_DONE);
-		if (st.state == WIRE_EXEC_EXITED) {
-			assert_int_equal(st.end_offset, 1000008);
-			assert_int_equal(st.kept_offset, 1000008 - (64 << 10));
-			break;
-		}
-	}
-	peer_say(&f->peer, o.stream, WIRE_CREDIT, &(struct wire_credit){ .bytes = 1 << 20 });
-	outcome_wait(&o, &f->peer);
-	assert_int_equal(o.truncated, 1000008 - (64 << 10));
-	assert_int_equal(o.out.len, 64 << 10);
-	assert_string_equal(o.out.data + o.out.len - 8, "the end\n");
-	outcome_free(&o);
+	peer_close(&peer);
+	rig_stop(&rig);
 }
 
 static void two_hundred_commands_run_side_by_side(void **state)
@@ -669,21 +626,20 @@ static void a_running_command_cannot_be_forgotten(void **state)
 	outcome_free(&o);
 }
 
-static void limits_bite(void **state)
+static void the_places_limit_of_open_files_bites(void **state)
 {
-	struct fixture *f = *state;
-	struct wire_exec_start start = SHELL("ulimit -n; ulimit -c");
-	uint8_t limits[20];
 	struct outcome o;
+	struct peer peer;
+	struct rig rig;
 
-	put_le32(limits, 7); /* RLIMIT_NOFILE */
-	put_le64(limits + 4, 64);
-	put_le64(limits + 12, 64);
-	start.rlimits = (struct wire_bytes){ limits, sizeof(limits) };
-	outcome_start(&o, &f->peer, &start);
-	outcome_wait(&o, &f->peer);
-	assert_int_equal(strncmp(buf_str(&o.out), "64\n", 3), 0);
+	(void)state;
+	rig_start(&rig, &(struct rig_options){ .open_files = 64, .no_cgroup = use_shim });
+	assert_int_equal(peer_open(&peer, &rig, 1), 0);
+	outcome_run(&o, &peer, "ulimit -n; ulimit -Hn");
+	assert_string_equal(buf_str(&o.out), "64\n64\n");
 	outcome_free(&o);
+	peer_close(&peer);
+	rig_stop(&rig);
 }
 
 static void a_payload_inherits_no_descriptor_and_cannot_signal_its_relay_away(void **state)
@@ -821,7 +777,6 @@ static void stall_on(struct peer *peer, struct outcome *o, uint32_t deadline_ms)
 	struct wire_exec_start start = SHELL("seq 60000; sleep 1000");
 
 	start.deadline_ms = deadline_ms;
-	start.grace_ms = 1;
 	outcome_start(o, peer, &start);
 	o->acknowledge = false;
 	while (o->stalls == 0) {
@@ -915,7 +870,6 @@ int main(void)
 		T(standard_input_arrives_byte_for_byte_and_ends),
 		T(standard_input_that_nobody_reads_is_bounded_and_reported),
 		T(binary_output_of_both_channels_is_exact),
-		T(merged_output_is_one_channel_in_order),
 		T(a_missing_command_a_file_without_x_and_a_missing_directory_are_told_apart),
 		T(a_command_is_looked_for_as_a_shell_does),
 		T(the_same_id_starts_only_once),
@@ -930,13 +884,12 @@ int main(void)
 		T(what_a_command_leaves_behind_ends_with_it),
 		T(signals_reach_the_process_the_group_or_the_tree),
 		T(a_signal_that_kills_is_reported_as_signalled),
-		T(a_full_ring_stops_the_writer_until_output_is_acknowledged),
-		T(without_credit_nothing_is_sent_and_drop_oldest_says_what_is_lost),
+		cmocka_unit_test(a_full_ring_stops_the_writer_until_output_is_acknowledged),
 		T(two_hundred_commands_run_side_by_side),
 		T(output_goes_on_where_the_old_connection_stopped),
 		T(an_exit_waits_for_whoever_asks_and_is_in_the_journal_until_forgotten),
 		T(a_running_command_cannot_be_forgotten),
-		T(limits_bite),
+		cmocka_unit_test(the_places_limit_of_open_files_bites),
 		T(a_payload_inherits_no_descriptor_and_cannot_signal_its_relay_away),
 		T(a_terminal_has_a_size_that_follows_and_job_control),
 		T(ctrl_c_and_ctrl_d_work_in_a_terminal),

@@ -91,7 +91,6 @@ static struct wire_exec_signal begin(struct fixture *f, struct outcome *o, const
 	struct wire_exec_signal named = { .signal = SIGKILL, .target = WIRE_TO_TREE };
 
 	start.deadline_ms = deadline_ms;
-	start.grace_ms = deadline_ms ? 1 : 0;
 	outcome_start(o, &f->peer, &start);
 	outcome_wait_text(o, &f->peer, "up");
 	memcpy(named.exec_id, start.exec_id, WIRE_ID_SIZE);
@@ -152,7 +151,7 @@ static void nothing_new_starts_while_paused_and_files_and_output_go_on(void **st
 static void a_paused_command_can_be_killed_cancelled_and_runs_out_of_time(void **state)
 {
 	struct fixture *f = *state;
-	struct wire_exec_kill leave = { .reason = REASON_CANCELLED, .grace_ms = 1 };
+	struct wire_exec_kill leave = { .reason = REASON_CANCELLED };
 	struct wire_exec_signal first, second;
 	struct outcome killed, cancelled, late, after;
 
@@ -224,21 +223,27 @@ static void a_pause_outlives_its_connection(void **state)
 	outcome_free(&late);
 }
 
-static void a_paused_place_ends_when_it_is_told_to(void **state)
+static void a_paused_place_ends_when_no_server_comes(void **state)
 {
-	struct fixture *f = *state;
-	struct wire_place_end end = { .reason = REASON_LEASE_LOST };
+	struct fixture f = { 0 };
 	struct outcome o;
 	int status;
 
-	needs_cgroup(f);
-	begin(f, &o, "trap '' TERM; echo up; while :; do sleep 1; done", 0);
-	stand_still(f);
-	assert_int_equal(peer_call(&f->peer, WIRE_PLACE_END, &end), 0);
-	assert_true(rig_wait_end(&f->rig, &status));
-	assert_int_equal(WEXITSTATUS(status), RELAY_EXIT_ENDED);
+	(void)state;
+	rig_start(&f.rig, &(struct rig_options){ .absence_ms = 1000 });
+	if (!f.rig.cgroup[0]) {
+		rig_stop(&f.rig);
+		skip();
+	}
+	assert_int_equal(peer_open(&f.peer, &f.rig, 1), 0);
+	begin(&f, &o, "trap '' TERM; echo up; while :; do sleep 1; done", 0);
+	stand_still(&f);
+	peer_close(&f.peer);
+	assert_true(rig_wait_end(&f.rig, &status));
+	assert_int_equal(WEXITSTATUS(status), RELAY_EXIT_ABSENCE);
 	assert_true(process_is_gone_soon((pid_t)o.pid));
 	outcome_free(&o);
+	rig_stop(&f.rig);
 }
 
 static void without_cgroups_a_pause_is_refused_and_nothing_stops(void **state)
@@ -267,7 +272,7 @@ int main(void)
 		T(a_paused_command_can_be_killed_cancelled_and_runs_out_of_time),
 		T(the_cgroup_of_one_that_ended_while_paused_is_not_used_again),
 		T(a_pause_outlives_its_connection),
-		T(a_paused_place_ends_when_it_is_told_to),
+		cmocka_unit_test(a_paused_place_ends_when_no_server_comes),
 		cmocka_unit_test(without_cgroups_a_pause_is_refused_and_nothing_stops),
 	};
 

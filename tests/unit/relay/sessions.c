@@ -295,27 +295,6 @@ static void a_place_nobody_asks_after_ends_itself_and_its_commands(void **state)
 	rig_stop(&rig);
 }
 
-static void ending_the_place_kills_its_commands_and_the_relay(void **state)
-{
-	struct rig *rig = *state;
-	struct wire_exec_start start = SHELL("trap '' TERM; echo up; sleep 1000");
-	struct outcome o;
-	struct peer p;
-	int status;
-
-	assert_int_equal(peer_open(&p, rig, 1), 0);
-	outcome_start(&o, &p, &start);
-	outcome_wait_text(&o, &p, "up");
-	assert_int_equal(peer_call(&p, WIRE_PLACE_END,
-				   &(struct wire_place_end){ .reason = REASON_CANCELLED }),
-			 0);
-	assert_true(rig_wait_end(rig, &status));
-	assert_int_equal(WEXITSTATUS(status), RELAY_EXIT_ENDED);
-	assert_false(process_lives((pid_t)o.pid));
-	outcome_free(&o);
-	peer_close(&p);
-}
-
 static void killing_everything_leaves_the_place_usable(void **state)
 {
 	struct rig *rig = *state;
@@ -457,7 +436,6 @@ int main(void)
 		T(a_stream_number_is_used_once),
 		T(a_crowd_of_silent_strangers_keeps_nobody_out),
 		T(a_silent_stranger_is_dropped_after_the_hello_time),
-		T(ending_the_place_kills_its_commands_and_the_relay),
 		T(killing_everything_leaves_the_place_usable),
 		cmocka_unit_test(a_connection_that_is_handed_over_needs_no_proof),
 		cmocka_unit_test(one_that_is_meant_for_another_place_is_refused),

@@ -767,7 +767,6 @@ static void a_payload_that_stops_everything_does_not_stop_its_relay(void **state
 		/* Ended at once by its deadline, should it have been stopped later. */
 		exec_id_new(next.exec_id);
 		next.deadline_ms = 100;
-		next.grace_ms = 1;
 		outcome_start(&o, &p, &next);
 		/* Of an ordinary user the shim that ends it may be stopped as well. */
 		if (!as_user)
