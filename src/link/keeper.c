@@ -110,11 +110,6 @@ void keeper_free(struct keeper *k)
 	free(k);
 }
 
-const char *keeper_program(struct keeper *k)
-{
-	return k->program;
-}
-
 char *keeper_relay_program(struct keeper *k)
 {
 	const char *slash = strrchr(k->program, '/');

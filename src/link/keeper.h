@@ -81,7 +81,6 @@ int keeper_list(struct keeper *keeper, int64_t deadline, struct relay_place_list
  * the release before goes by the directories it was started with: startedWith is the list of them.
  */
 json_t *keeper_health(struct keeper *keeper, int64_t deadline);
-const char *keeper_program(struct keeper *keeper);
 char *keeper_relay_program(struct keeper *keeper); /* allocated */
 /* The cgroup below which it keeps places, whether it runs or not; NULL: none. */
 char *keeper_cgroup(const char *dir);

@@ -124,16 +124,6 @@ int link_features(struct link *l, uint64_t *features, struct error *err)
 	return rc;
 }
 
-enum wire_error_code link_refusal(struct link *l)
-{
-	pthread_mutex_lock(&l->lock);
-
-	enum wire_error_code code = l->refusal;
-
-	pthread_mutex_unlock(&l->lock);
-	return code;
-}
-
 void link_break_locked(struct link *l)
 {
 	if (l->broken)

@@ -69,8 +69,6 @@ void link_close(struct link *link);
 int link_violated(struct link *link, struct error *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 bool link_was_hostile(struct link *link);
-/* ERROR that the other side gave for closing the link; WERR_NONE when it gave none. */
-enum wire_error_code link_refusal(struct link *link);
 
 /*
  * Opens a stream with a request; the other side may then send `credit` bytes of data on it. NULL:

@@ -164,8 +164,7 @@ static void take_own_locked(struct link *l, const struct frame *f)
 	case WIRE_PONG:
 		break;
 	case WIRE_ERROR:
-		l->refusal = m.error.code < WERR_COUNT ? m.error.code : WERR_PROTOCOL;
-		snprintf(text, sizeof(text), "it said %s: %.300s", wire_error_name(l->refusal),
+		snprintf(text, sizeof(text), "it said %s: %.300s", wire_error_name(m.error.code),
 			 m.error.message);
 		link_ended_locked(l, text);
 		break;

@@ -68,7 +68,6 @@ struct link {
 	bool broken;           /* no more traffic */
 	bool retired;          /* the descriptor is closed */
 	bool hostile;          /* it broke a rule */
-	enum wire_error_code refusal;
 	int64_t heard_ms, said_ms;
 	int64_t pinged_ms; /* the first ping that nothing has answered; 0: none */
 };

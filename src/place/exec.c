@@ -409,24 +409,6 @@ int exec_attach(struct exec *exec, int64_t wait_ms, struct error *err)
 	return err->code == ERR_UNAVAILABLE ? error_recode(err, ERR_TIMEOUT) : -1;
 }
 
-int exec_adopt(struct places *places, const struct exec_spec *spec, struct exec **out,
-	       struct error *err)
-{
-	_cleanup_error_ struct error why = { 0 };
-	struct exec *exec;
-
-	*out = NULL;
-	if (exec_expect(places, spec, &exec, err) < 0)
-		return -1;
-	if (exec_attach(exec, ATTACH_WAIT_MS, &why) < 0) {
-		delist(exec);
-		error_move(err, &why);
-		return -1;
-	}
-	*out = exec;
-	return 0;
-}
-
 /* Its relay is gone, or the place with it. */
 static void lose(struct exec *exec)
 {

@@ -169,7 +169,7 @@ struct exec_spec {
 	struct runlog *log;
 	/*
 	 * The relay keeps the exit until places_forget. For callers who write the end down after
-	 * exec_wait: were they to die in between, exec_adopt gives the same end again.
+	 * exec_wait: were they to die in between, adopting it gives the same end again.
 	 */
 	bool keep_exit;
 	struct exec_meanwhile meanwhile;
@@ -191,17 +191,11 @@ struct exec_result {
 int exec_start(struct places *places, const struct exec_spec *spec, struct exec **exec,
 	       struct error *err);
 /*
- * Takes up an exec that an earlier server (or a connection that broke) started: output goes on at
- * the end of the log. ERR_NOT_FOUND when the relay does not know it: it was never started. spec
- * needs exec_id, place_id, generation and log only; stdin that was not all sent goes on when the
- * spec brings all of it again.
- */
-int exec_adopt(struct places *places, const struct exec_spec *spec, struct exec **exec,
-	       struct error *err);
-/*
- * The same for a caller who must not mistake "cannot be reached now" for "lost". exec_expect asks
- * no relay: from then on the exec keeps its place busy and can be cancelled by its id, which its
- * relay hears when it is reached. ERR_PROCESS_LOST: its place has no relay. Then exec_attach, as
+ * Adopts an exec that an earlier server started: output goes on at the end of the log. spec needs
+ * exec_id, place_id, generation and log only; stdin that was not all sent goes on when the spec
+ * brings all of it again. exec_expect asks no relay: from then on the exec keeps its place busy and
+ * can be cancelled by its id, which its relay hears when it is reached. ERR_PROCESS_LOST: its place
+ * has no relay. Then exec_attach, which does not mistake "cannot be reached now" for "lost", as
  * often as it takes: 0, exec_wait is due (also for one that should have ended by now); or -1, and
  * for good only with ERR_NOT_FOUND (it was never started) or ERR_LEASE_LOST (its relay is dead, by
  * its keeper's word, or surely so because no server could speak to it for all of its absence), both

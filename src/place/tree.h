@@ -75,7 +75,6 @@ int tree_writer_skip(struct tree_writer *w, struct error *err);
 /* Files are unlinked; a directory only when it is empty, else it stays. What is not there is
  * success. */
 int tree_writer_remove(struct tree_writer *w, const char *path, struct error *err);
-int tree_writer_chmod(struct tree_writer *w, const char *path, uint32_t mode, struct error *err);
 /* Frees it. Everything put is there. */
 int tree_writer_commit(struct tree_writer *w, struct error *err);
 void tree_writer_abandon(struct tree_writer *w);

@@ -257,23 +257,6 @@ int tree_writer_remove(struct tree_writer *w, const char *path, struct error *er
 	return send_portion(w, err);
 }
 
-int tree_writer_chmod(struct tree_writer *w, const char *path, uint32_t mode, struct error *err)
-{
-	uint8_t number[4];
-	size_t start;
-
-	if (ready(w, false, err) < 0)
-		return -1;
-	if (!tree_path_is_valid(path, strlen(path)))
-		return error_set(err, ERR_BAD_PATH, "this is no path of a tree");
-	put_le32(number, mode & 0777);
-	start = wire_record_begin(&w->flow.out, RECORD_CHMOD);
-	buf_append(&w->flow.out, number, sizeof(number));
-	buf_append(&w->flow.out, path, strlen(path));
-	wire_record_end(&w->flow.out, start);
-	return send_portion(w, err);
-}
-
 int tree_writer_commit(struct tree_writer *w, struct error *err)
 {
 	int rc = ready(w, false, err);

@@ -49,4 +49,3 @@ struct place {
 };
 void place_clear(struct place *place);
 #define _cleanup_place_ _cleanup_(place_clear)
-json_t *place_json(const struct place *place);

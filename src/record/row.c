@@ -263,14 +263,6 @@ int reference_check_tx(struct tx *tx, const struct sql *sql, const char *label, 
 	return r < 0 ? -1 : 0;
 }
 
-SQL(ENVIRONMENT_OF_COMPANY, "SELECT 1 FROM environments WHERE id = $1 AND company_id = $2");
-
-int environment_reference_check_tx(struct tx *tx, const char *id, const char *company_id,
-				   struct error *err)
-{
-	return reference_check_tx(tx, &ENVIRONMENT_OF_COMPANY, "Environment", id, company_id, err);
-}
-
 int unused_check_tx(struct tx *tx, const struct sql *sql, const char *label, const char *id,
 		    const char *company_id, struct error *err)
 {
@@ -389,16 +381,4 @@ void json_put_id(json_t *object, const char *key, const char *id)
 char *json_column(const json_t *value)
 {
 	return !value || json_is_null(value) ? NULL : json_text(value);
-}
-
-json_t *object_or_null(const json_t *body, const char *key)
-{
-	return json_incref(json_object_at(body, key));
-}
-
-json_t *object_or_empty(const json_t *body, const char *key)
-{
-	json_t *object = object_or_null(body, key);
-
-	return object ? object : json_object();
 }

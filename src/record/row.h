@@ -98,8 +98,6 @@ int row_exists_tx_(struct tx *tx, const struct sql *sql, const struct bind *bind
  */
 int reference_check_tx(struct tx *tx, const struct sql *sql, const char *label, const char *id,
 		       const char *company_id, struct error *err);
-int environment_reference_check_tx(struct tx *tx, const char *id, const char *company_id,
-				   struct error *err);
 
 /*
  * That no unfinished run and no open lease needs a record: else ERR_CONFLICT with details
@@ -148,7 +146,3 @@ json_t *changed_fields(const json_t *body);
 void json_put_id(json_t *object, const char *key, const char *id);
 /* JSON text to store; NULL and JSON null give NULL, so that the column is NULL. */
 char *json_column(const json_t *value);
-/* A new reference to the object at the key, or an empty object. */
-json_t *object_or_empty(const json_t *body, const char *key);
-/* A new reference to the object at the key, or NULL. */
-json_t *object_or_null(const json_t *body, const char *key);

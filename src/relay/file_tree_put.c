@@ -505,29 +505,6 @@ static int remove_path(struct put *p, const struct record *record)
 	return r == ENOENT || r == ENOTEMPTY || r == EEXIST ? 0 : r;
 }
 
-static int change_mode(struct put *p, const struct record *record)
-{
-	const char *path = (const char *)record->payload + 4;
-	size_t len = record->length - 4;
-	struct stat st;
-	int fd, r;
-
-	if (!tree_path_is_valid(path, len))
-		return EPROTO;
-	r = at_path(p, path, len, false);
-	if (r != 0)
-		return r;
-	fd = openat(p->parent, p->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return errno;
-	if (fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
-		r = ENXIO;
-	if (r == 0)
-		r = -root_path_chmod(fd, get_le32(record->payload) & MODE_MASK);
-	close(fd);
-	return r;
-}
-
 static int take_record(struct put *p, const struct record *record)
 {
 	bool in_file = p->fd >= 0;
@@ -543,8 +520,6 @@ static int take_record(struct put *p, const struct record *record)
 		return in_file ? EPROTO : put_entry(p, record);
 	case RECORD_REMOVE:
 		return in_file ? EPROTO : remove_path(p, record);
-	case RECORD_CHMOD:
-		return in_file ? EPROTO : change_mode(p, record);
 	default:
 		return EPROTO;
 	}

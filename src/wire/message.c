@@ -10,11 +10,8 @@ enum kind { KIND_U32 = 1, KIND_U64, KIND_STR, KIND_BYTES, KIND_STRV, KIND_ID16, 
 
 #define NEED_REQ 1
 #define NEED_OPT 0
-#define NEED_REQ_SECRET 3
-#define NEED_OPT_SECRET 2
 #define NEED_ADDED 4
 #define IS_REQUIRED 1
-#define IS_SECRET 2
 #define IS_ADDED 4
 
 #define FIELD_HEADER 6

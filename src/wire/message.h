@@ -145,31 +145,35 @@ enum wire_stdin { WIRE_STDIN_NONE, WIRE_STDIN_STREAM };
 enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 
 /* Why an exec ended. */
-#define WIRE_REASONS(X)                                                                            \
-	X(REASON_NONE, "none")                                                                     \
-	X(REASON_EXITED, "exited")                                                                 \
-	X(REASON_SIGNALLED, "signalled")                                                           \
-	X(REASON_TIMEOUT, "timeout")                                                               \
-	X(REASON_OOM, "oom")                                                                       \
-	X(REASON_CANCELLED, "cancelled")                                                           \
-	X(REASON_LEASE_LOST, "lease_lost")
+enum wire_reason {
+	REASON_NONE,
+	REASON_EXITED,
+	REASON_SIGNALLED,
+	REASON_TIMEOUT,
+	REASON_OOM,
+	REASON_CANCELLED,
+	REASON_LEASE_LOST,
+};
 
 /* draining: the main process has ended, output is still to be read or the tree to be emptied. */
-#define WIRE_EXEC_STATES(X)                                                                        \
-	X(WIRE_EXEC_RUNNING, "running")                                                            \
-	X(WIRE_EXEC_DRAINING, "draining")                                                          \
-	X(WIRE_EXEC_EXITED, "exited")
+enum wire_exec_phase {
+	WIRE_EXEC_RUNNING,
+	WIRE_EXEC_DRAINING,
+	WIRE_EXEC_EXITED,
+};
 
 /* alive: its relay runs. dead: the relay ended without being asked; nothing of it runs any more. */
-#define WIRE_PLACE_STATES(X)                                                                       \
-	X(PLACE_ALIVE, "alive")                                                                    \
-	X(PLACE_DEAD, "dead")                                                                      \
-	X(PLACE_ENDING, "ending")
+enum wire_place_phase {
+	PLACE_ALIVE,
+	PLACE_DEAD,
+	PLACE_ENDING,
+};
 
-#define WIRE_PLACE_KINDS(X)                                                                        \
-	X(PLACE_LOCAL, "local")   /* the host's own file tree */                                   \
-	X(PLACE_DIR, "dir")       /* one directory of the host */                                  \
-	X(PLACE_NATIVE, "native") /* a sandbox of its own: SANDBOX says which */
+enum wire_place_kind {
+	PLACE_LOCAL,  /* the host's own file tree */
+	PLACE_DIR,    /* one directory of the host */
+	PLACE_NATIVE, /* a sandbox of its own: SANDBOX says which */
+};
 
 #define WIRE_FILE_TYPES(X)                                                                         \
 	X(FILE_OTHER, "other")                                                                     \
@@ -221,8 +225,8 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 /*
  * Fields: F(id, kind, name, need, bound). Kinds: U32, U64; STR, BYTES (bound: most bytes); STRV
  * (repeated string; bound: most values); ID16, B32 (that many bytes). For numbers the bound is the
- * largest value. Need: REQ or OPT (absent: 0 or empty); _SECRET keeps the value out of dumps. ADDED
- * is OPT and marked as one that may be skipped: it came after version 1, and N-1 lives without it.
+ * largest value. Need: REQ or OPT (absent: 0 or empty). ADDED is OPT and marked as one that may be
+ * skipped: it came after version 1, and N-1 lives without it.
  */
 #define ANY32 UINT32_MAX
 #define ANY64 UINT64_MAX
@@ -262,7 +266,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 
 #define WIRE_FIELDS_exec_start(F)	F(1, ID16, exec_id, REQ, 16) \
 					F(2, STRV, argv, REQ, 8192) \
-					F(3, STRV, env, OPT_SECRET, 8192) /* complete: NAME=value */ \
+					F(3, STRV, env, OPT, 8192) /* complete: NAME=value */ \
 					F(4, STR, cwd, OPT, PATH_BOUND) /* default: the place's; relative to it */ \
 					F(5, STR, user, OPT, 128) /* name, uid or uid:gid */ \
 					F(6, U32, stdin_mode, OPT, 1) /* enum wire_stdin; a PTY always streams */ \
@@ -394,7 +398,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 					F(6, STR, program_version, OPT, 64)
 #define WIRE_FIELDS_place_make(F)	F(1, STR, place_id, REQ, 64) \
 					F(2, U32, kind, REQ, 2) \
-					F(3, B32, key, REQ_SECRET, 32) \
+					F(3, B32, key, REQ, 32) \
 					F(4, STR, root, OPT, PATH_BOUND) /* dir: absolute; empty: made inside */ \
 					F(5, STR, cwd, OPT, PATH_BOUND) /* default: the root */ \
 					F(9, U64, absence_ms, REQ, ANY64) /* 1 s .. 7 days */ \
@@ -470,7 +474,7 @@ enum wire_target { WIRE_TO_PROCESS, WIRE_TO_GROUP, WIRE_TO_TREE };
 #define WIRE_FIELDS_store_remove(F)	F(1, STR, store, REQ, 64)
 
 #define WIRE_FIELDS_relay_config(F)	F(1, STR, place_id, REQ, 64) \
-					F(2, B32, key, REQ_SECRET, 32) \
+					F(2, B32, key, REQ, 32) \
 					F(3, U64, absence_ms, REQ, ANY64) \
 					F(4, U32, whole_host, OPT, 1) /* root is "/": paths are absolute */ \
 					F(5, STR, cwd, REQ, PATH_BOUND) \
@@ -579,10 +583,6 @@ enum wire_type {
 };
 
 #define X(name, text) name,
-enum wire_reason { WIRE_REASONS(X) };
-enum wire_exec_phase { WIRE_EXEC_STATES(X) };
-enum wire_place_phase { WIRE_PLACE_STATES(X) };
-enum wire_place_kind { WIRE_PLACE_KINDS(X) };
 enum wire_file_type { WIRE_FILE_TYPES(X) };
 #undef X
 #define X(name, text, code) name,
@@ -620,16 +620,8 @@ int wire_encode(struct buf *out, uint32_t stream, enum wire_type type, const voi
 void wire_encode_error(struct buf *out, uint32_t stream, enum wire_error_code code, int errnum,
 		       const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* One line for people: name, stream, fields by name; secrets only as sizes. Safe on hostile bytes.
- */
-void wire_dump(const struct frame *frame, struct buf *out);
-
 const char *wire_type_name(unsigned type); /* NULL when unknown */
 const char *wire_error_name(uint32_t code);
 /* The server's own code for it. */
 enum error_code wire_error_meaning(uint32_t code);
-const char *wire_reason_name(uint32_t reason);
-const char *wire_exec_state_name(uint32_t state);
-const char *wire_place_state_name(uint32_t state);
-const char *wire_place_kind_name(uint32_t kind);
 const char *wire_file_type_name(uint32_t type);

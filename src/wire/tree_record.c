@@ -19,7 +19,6 @@ static const struct bounds {
 	[RECORD_PUT] = { 1, RECORD_MAX },
 	[RECORD_SKIP] = { 0, 0 },
 	[RECORD_REMOVE] = { 1, 4095 },
-	[RECORD_CHMOD] = { 5, 4 + 4095 },
 	[RECORD_FINISH] = { 0, 0 },
 };
 
@@ -28,7 +27,7 @@ int wire_record_parse_header(const uint8_t *data, struct record *out, struct err
 	uint32_t length = get_le32(data);
 	uint8_t kind = data[4];
 
-	if (kind == 0 || kind >= RECORD_KINDS)
+	if (kind == 0 || kind == 14 || kind >= RECORD_KINDS)
 		return error_set(err, ERR_PROTOCOL, "a record of the unknown kind %u",
 				 (unsigned)kind);
 	if (length < bounds[kind].min || length > bounds[kind].max)

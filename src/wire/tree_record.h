@@ -11,7 +11,7 @@
  *   TREE_SCAN  R  ENTRY*                                 in the order of tree_path_compare
  *   TREE_HASH  S  PATH* FINISH
  *              R  (ENTRY | NONE)*                        one for each PATH, in the same order
- *   TREE_PUT   S  (PUT | PUT-of-a-file (CONTENT | HOLE)* [SKIP] | REMOVE | CHMOD)* FINISH
+ *   TREE_PUT   S  (PUT | PUT-of-a-file (CONTENT | HOLE)* [SKIP] | REMOVE)* FINISH
  *              R  ENTRY*                                 one for each PUT of a directory or a file
  *   TREE_GET   S  PATH* FINISH
  *              R  (NONE | ENTRY | ENTRY (CONTENT | HOLE)* (ENDED | CHANGED))*    one per PATH
@@ -47,8 +47,8 @@ enum record_kind {
 	RECORD_PUT,       /* S: entry */
 	RECORD_SKIP,      /* S: no payload; the file that was begun is left out */
 	RECORD_REMOVE,    /* S: path */
-	RECORD_CHMOD,     /* S: u32 mode, path */
-	RECORD_FINISH,    /* S: no payload; nothing follows */
+	/* 14 is reserved: a change of mode alone, which no server ever asked for. */
+	RECORD_FINISH = 15, /* S: no payload; nothing follows */
 	RECORD_KINDS
 };
 

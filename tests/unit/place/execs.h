@@ -38,6 +38,20 @@ static inline const char *program(const char *variable, const char *otherwise)
 	return path && path[0] ? path : otherwise;
 }
 
+static inline int exec_adopt(struct places *places, const struct exec_spec *spec,
+			     struct exec **exec, struct error *err)
+{
+	_cleanup_error_ struct error why = { 0 };
+
+	if (exec_expect(places, spec, exec, err) < 0)
+		return -1;
+	if (exec_attach(*exec, PATIENCE_MS, &why) == 0)
+		return 0;
+	exec_abandon(*exec);
+	error_move(err, &why);
+	return -1;
+}
+
 /* A server that starts: the next boot epoch. */
 static inline void server_starts(struct execs *t)
 {

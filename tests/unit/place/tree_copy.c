@@ -285,7 +285,7 @@ static void anything_can_take_the_place_of_anything(void **state)
 	assert_true(S_ISLNK(mode_at(f->root_fd, "r/dir-to-link")));
 }
 
-static void files_can_be_skipped_removed_and_changed_in_mode(void **state)
+static void files_can_be_skipped_and_removed(void **state)
 {
 	struct trees *f = *state;
 	struct tree_entry begun = entry_of(TREE_FILE, "short", 0644);
@@ -313,14 +313,12 @@ static void files_can_be_skipped_removed_and_changed_in_mode(void **state)
 	must(tree_writer_remove(w, "full", why));
 	must(tree_writer_remove(w, "void", why));
 	must(tree_writer_remove(w, "never/was/there", why));
-	must(tree_writer_chmod(w, "old", 06751, why));
-	must(tree_writer_chmod(w, "full", 0500, why));
 	must(tree_writer_commit(w, why));
 	dir = open_dir(f->root_fd, "s");
 	picture(dir, "", &all);
 	close(dir);
-	assert_non_null(strstr(buf_str(&all), "/full dir 500\n/full/x file 644"));
-	assert_non_null(strstr(buf_str(&all), "/old file 751 3"));
+	assert_non_null(strstr(buf_str(&all), "/full dir 755\n/full/x file 644"));
+	assert_non_null(strstr(buf_str(&all), "/old file 644 3"));
 	assert_null(strstr(buf_str(&all), "gone"));
 	assert_null(strstr(buf_str(&all), "void"));
 	assert_null(strstr(buf_str(&all), "short"));
@@ -457,7 +455,6 @@ static void bad_entries_are_refused_before_they_travel(void **state)
 		assert_int_equal(put_dir(w, bad[i], 0755, &err), -1);
 		assert_int_equal(err.code, ERR_BAD_PATH);
 		assert_int_equal(tree_writer_remove(w, bad[i], NULL), -1);
-		assert_int_equal(tree_writer_chmod(w, bad[i], 0, NULL), -1);
 	}
 	assert_int_equal(tree_writer_data(w, "x", 1, NULL), -1);
 	assert_int_equal(tree_writer_skip(w, NULL), -1);
@@ -768,7 +765,7 @@ int main(void)
 		with_trees(a_tree_arrives_as_it_was),
 		with_trees(what_was_written_is_told),
 		with_trees(anything_can_take_the_place_of_anything),
-		with_trees(files_can_be_skipped_removed_and_changed_in_mode),
+		with_trees(files_can_be_skipped_and_removed),
 		with_trees(modes_are_exact_and_set_id_bits_never_given),
 		with_trees(directories_that_were_not_named_are_made),
 		with_trees(only_what_is_empty_or_ours_is_written_into),
