@@ -181,7 +181,6 @@ static int answer_stream(struct listener **listener, struct request *request,
 	if (l->ended) {
 		response->text = buf_steal(&l->events.out);
 		response->content_type = "application/x-ndjson";
-		response->after = (struct response_after){ listener_free, steal(*listener) };
 		return 0;
 	}
 	/* A client that does not read keeps nobody from taking what the command says. */

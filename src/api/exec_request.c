@@ -76,7 +76,6 @@ int exec_request_start(const struct exec_request *request, struct server *server
 		.stdin_stream = request->has_terminal || json_bool(body, "stdinStream", false),
 		.terminal = request->has_terminal ? &request->terminal : NULL,
 		.timeout_ms = json_int(body, "timeoutMs", 0),
-		.meanwhile = start->meanwhile,
 	};
 	const struct exec_order order = {
 		.place = start->place,

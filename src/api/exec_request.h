@@ -28,8 +28,6 @@ struct exec_start {
 	int64_t generation; /* the lease's: a place that somebody else has by now refuses it */
 	/* As of exec_order. */
 	bool kept, unannounced, first_words;
-	/* As of exec_spec. */
-	struct exec_meanwhile meanwhile;
 };
 int exec_request_start(const struct exec_request *request, struct server *server,
 		       const struct exec_start *start, struct live_exec **live, struct error *err);

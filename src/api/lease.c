@@ -111,27 +111,9 @@ struct first_command {
 	struct exec_request wanted;
 	char lease_id[ID_SIZE], exec_id[ID_SIZE];
 	struct live_exec *live;
-	struct buf event;
-	struct lease lease;
-	struct place place;
-	struct response_after after; /* of its events */
 };
 
-static void first_command_free(void *arg)
-{
-	struct first_command *command = arg;
-
-	if (command->after.run)
-		command->after.run(command->after.arg);
-	exec_request_clear(&command->wanted);
-	buf_free(&command->event);
-	lease_clear(&command->lease);
-	place_clear(&command->place);
-	free(command);
-}
-
-static int begin_command(void *arg, const struct place *place, struct exec_meanwhile commit,
-			 struct error *err)
+static int begin_command(void *arg, const struct place *place, struct error *err)
 {
 	struct first_command *command = arg;
 	const struct exec_start how = {
@@ -141,64 +123,60 @@ static int begin_command(void *arg, const struct place *place, struct exec_meanw
 		.generation = place->generation,
 		.unannounced = true,
 		.first_words = true,
-		.meanwhile = commit,
 	};
 
 	return exec_request_start(&command->wanted, command->server, &how, &command->live, err);
 }
 
-/* While the command is still on its way to its first words. */
-static void write_lease_event(void *arg, const struct lease *lease, const struct place *place)
+static void write_lease_event(const struct lease *lease, const struct place *place, struct buf *out)
 {
-	struct first_command *command = arg;
 	_cleanup_json_ json_t *event = json_object();
 	_cleanup_free_ char *text = NULL;
 
 	json_put_str(event, "type", "lease");
 	json_put_new(event, "lease", lease_and_place(lease, place));
 	text = json_text(event);
-	buf_puts(&command->event, text);
-	buf_putc(&command->event, '\n');
+	buf_puts(out, text);
+	buf_putc(out, '\n');
 }
 
 static int take_and_start(struct first_command *command, struct request *request,
 			  const struct environment *environment, struct response *response,
 			  struct error *err)
 {
-	const struct lease_first first = { begin_command, write_lease_event, command };
+	const struct lease_first first = { begin_command, command };
 	struct server *server = command->server;
+	_cleanup_lease_ struct lease lease = { 0 };
+	_cleanup_place_ struct place place = { 0 };
+	_cleanup_buf_ struct buf event = { 0 };
 
 	if (exec_request_read(&command->wanted, json_object_at(request->body, "exec"), err) < 0)
 		return -1;
-	if (take_lease(server, request, command->lease_id, environment, &first, &command->lease,
-		       &command->place, err) < 0) {
+	if (take_lease(server, request, command->lease_id, environment, &first, &lease, &place,
+		       err) < 0) {
 		exec_let_go(server, command->exec_id, command->live);
 		return -1;
 	}
+	write_lease_event(&lease, &place, &event);
 	response->status = 201;
-	return exec_answer(server, command->exec_id, command->live, &command->event, request,
-			   response, err);
+	return exec_answer(server, command->exec_id, command->live, &event, request, response, err);
 }
 
 static int acquire_and_start(struct server *server, struct request *request,
 			     const struct environment *environment, struct response *response,
 			     struct error *err)
 {
-	struct first_command *command;
+	struct first_command command = { .server = server };
 	int r;
 
 	if (request->idempotency_key)
 		return error_set(err, ERR_VALIDATION,
 				 "one Idempotency-Key cannot stand for a lease and a command: ask "
 				 "for the lease with it, then for the command with another");
-	command = xcalloc(1, sizeof(*command));
-	command->server = server;
-	id_new(command->lease_id);
-	id_new(command->exec_id);
-	r = take_and_start(command, request, environment, response, err);
-	/* The first words have waited long enough: everything else comes after them. */
-	command->after = response->after;
-	response->after = (struct response_after){ first_command_free, command };
+	id_new(command.lease_id);
+	id_new(command.exec_id);
+	r = take_and_start(&command, request, environment, response, err);
+	exec_request_clear(&command.wanted);
 	return r;
 }
 
@@ -361,8 +339,8 @@ static const struct field ACQUIRE_FIELDS[] = {
 	  .type = FIELD_OBJECT,
 	  .fields = FIRST_EXEC_FIELDS,
 	  .summary =
-		  "Its first command, as of POST /api/environment-leases/:id/exec, started while "
-		  "the lease is written down. The answer is its events behind one of type lease; "
+		  "Its first command, as of POST /api/environment-leases/:id/exec, started as soon "
+		  "as there is a lease. The answer is its events behind one of type lease; "
 		  "if it cannot start there is no lease" },
 	{ 0 },
 };

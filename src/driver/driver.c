@@ -167,17 +167,6 @@ struct place_needs driver_needs(const struct drivers *d, enum driver_kind kind,
 	return needs;
 }
 
-int driver_begin(const struct drivers *d, const struct place_request *request, struct error *err)
-{
-	const struct driver *driver = drivers_require(d, request->environment->driver, err);
-
-	if (!driver)
-		return -1;
-	if (!driver->begin)
-		return 0;
-	return DRIVER_CALL("begin", driver->begin(d->host, request, err), err);
-}
-
 int driver_acquire(const struct drivers *d, const struct place_request *request,
 		   struct place_grant *out, struct error *err)
 {

@@ -81,9 +81,6 @@ struct driver {
 	bool (*mounts)(const struct environment *environment);
 	/* As of a provider; NULL: it asks for nothing by its config. */
 	void (*needs)(const json_t *config, struct place_needs *out);
-	/* As provider_begin; NULL: none of its places can. */
-	int (*begin)(struct driver_host *host, const struct place_request *request,
-		     struct error *err);
 	int (*acquire)(struct driver_host *host, const struct place_request *request,
 		       struct place_grant *out, struct error *err);
 	int (*resume)(struct driver_host *host, const struct place_request *request,
@@ -173,11 +170,6 @@ int driver_check_mount(const struct drivers *d, const struct environment *enviro
 /* What of this host its places have by that config. */
 struct place_needs driver_needs(const struct drivers *d, enum driver_kind kind,
 				const json_t *config);
-/*
- * 1: what driver_acquire, which has to follow, will grant is begun, under the name that was
- * announced, and commands may be started in it. 0: this place has to be acquired first.
- */
-int driver_begin(const struct drivers *d, const struct place_request *request, struct error *err);
 int driver_acquire(const struct drivers *d, const struct place_request *request,
 		   struct place_grant *out, struct error *err);
 int driver_resume(const struct drivers *d, const struct place_request *request,

@@ -74,12 +74,6 @@ struct provider {
 		     struct error *err);
 	/* The name acquire will use; known before anything is made. */
 	char *(*ref)(const struct provider_request *request);
-	/*
-	 * Begins what acquire, which has to follow, will finish, without waiting for it: the place
-	 * is open for commands, which begin when it is there. NULL: it cannot.
-	 */
-	int (*begin)(struct provider_host *host, const struct provider_request *request,
-		     struct error *err);
 	int (*acquire)(struct provider_host *host, const struct provider_request *request,
 		       struct provider_lease *out, struct error *err);
 	/* 1 resumed, 0 cannot be resumed (make a new one), -1 error (same, with a reason). */
@@ -146,9 +140,6 @@ const struct provider *provider_find(const char *key); /* NULL when not built in
 const struct provider *provider_require(const char *key, struct error *err);
 
 int provider_probe(struct provider_host *host, const json_t *config, struct probe *out,
-		   struct error *err);
-/* 1 begun, 0 the provider cannot. */
-int provider_begin(struct provider_host *host, const struct provider_request *request,
 		   struct error *err);
 int provider_acquire(struct provider_host *host, const struct provider_request *request,
 		     struct provider_lease *out, struct error *err);

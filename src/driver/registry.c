@@ -96,18 +96,6 @@ static int refuse_workspace(const struct provider *provider, const struct provid
 			 provider->key);
 }
 
-int provider_begin(struct provider_host *host, const struct provider_request *request,
-		   struct error *err)
-{
-	const struct provider *provider = provider_of(NULL, request->config, err);
-
-	if (!provider || refuse_workspace(provider, request, err) < 0)
-		return -1;
-	if (!provider->begin)
-		return 0;
-	return provider->begin(host, request, err) < 0 ? -1 : 1;
-}
-
 int provider_acquire(struct provider_host *host, const struct provider_request *request,
 		     struct provider_lease *out, struct error *err)
 {

@@ -256,14 +256,6 @@ static void fill_grant(const struct place_request *request, const struct provide
 	out->discoverable = provider->discoverable;
 }
 
-static int sandbox_begin(struct driver_host *host, const struct place_request *request,
-			 struct error *err)
-{
-	struct provider_request wanted = request_for(request);
-
-	return provider_begin(host->providers, &wanted, err);
-}
-
 static int sandbox_acquire(struct driver_host *host, const struct place_request *request,
 			   struct place_grant *out, struct error *err)
 {
@@ -449,7 +441,6 @@ const struct driver DRIVER_SANDBOX_PROVIDER = {
 	.fleeting = sandbox_is_fleeting,
 	.mounts = sandbox_mounts,
 	.needs = sandbox_needs,
-	.begin = sandbox_begin,
 	.acquire = sandbox_acquire,
 	.resume = sandbox_resume,
 	.release = sandbox_release,

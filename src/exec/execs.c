@@ -385,38 +385,8 @@ static int open_log(struct live_exec *live, bool kept, struct error *err)
 	return runlog_open_new(live->store->logs, live->id, &live->log, err);
 }
 
-/* What is done while a command starts, and then its record. */
-struct meanwhile {
-	struct exec_meanwhile first;
-	struct live_exec *live;
-};
-
-/*
- * In this order, since the first is the commit of its lease: a record never stands without one, and
- * a kill in between leaves no more than any before the answer does, a lease that nobody has heard
- * of.
- */
-static int note_down_then(void *arg, struct error *err)
-{
-	const struct meanwhile *meanwhile = arg;
-
-	if (meanwhile->first.run(meanwhile->first.arg, err) < 0)
-		return -1;
-	return note_down(meanwhile->live, err);
-}
-
-/* While something is waited for a record costs no time, whether it will be needed or not. */
-static void note_down_meanwhile(struct meanwhile *meanwhile, struct exec_spec *spec)
-{
-	if (!meanwhile->first.run)
-		return;
-	spec->keep_exit = true;
-	spec->meanwhile = (struct exec_meanwhile){ note_down_then, meanwhile };
-}
-
 static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
 {
-	struct meanwhile meanwhile = { order->spec->meanwhile, live };
 	struct exec_spec spec = *order->spec;
 	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
 	int r;
@@ -427,8 +397,6 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 		return -1;
 	spec.log = live->log;
 	spec.keep_exit = !brief;
-	if (brief)
-		note_down_meanwhile(&meanwhile, &spec);
 	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
 	if (!brief)

@@ -107,7 +107,6 @@ struct exchange {
 	int64_t retry_after_ms;           /* with ERR_TOO_MANY: when to come again; 0: not said */
 	struct body_sink sink;            /* until the request is dropped */
 	struct websocket_session session; /* until it has run */
-	struct response_after after;      /* until it has run */
 	bool is_http_1_1;
 	bool opened;     /* the headers were looked at */
 	bool refused;    /* `err` is the answer, once the body has been read past */
@@ -119,7 +118,6 @@ struct exchange {
 struct exchange *exchange_new(struct http_connection *connection, struct MHD_Connection *mhd,
 			      const char *raw_url);
 void exchange_free(struct exchange *exchange);
-void exchange_run_after(struct exchange *exchange); /* once; it may have nothing to do */
 /* `target_len` is how many bytes the request line has between method and version. */
 enum MHD_Result exchange_step(struct exchange *exchange, const char *method, size_t target_len,
 			      const char *upload, size_t *upload_len);

@@ -141,15 +141,7 @@ struct response {
 	 */
 	void (*direct)(void *arg, int fd, int stop_fd);
 	struct websocket_session session; /* used when session.run is set */
-	/*
-	 * For work that the answer need not wait for: called once that is out, or never will be. Of
-	 * a stream its first part is enough.
-	 */
-	struct response_after {
-		void (*run)(void *arg); /* NULL: nothing */
-		void *arg;
-	} after;
-	char header_name[2][40]; /* up to two more headers */
+	char header_name[2][40];          /* up to two more headers */
 	char header_value[2][160];
 };
 void response_json(struct response *response, int status, json_t *json); /* takes ownership */

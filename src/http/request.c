@@ -146,15 +146,6 @@ static void note_end(const struct exchange *exchange)
 			 LOG_TEXT_FIELD("actor", request->actor.id));
 }
 
-void exchange_run_after(struct exchange *exchange)
-{
-	struct response_after after = exchange->after;
-
-	exchange->after = (struct response_after){ 0 };
-	if (after.run)
-		after.run(after.arg);
-}
-
 void exchange_free(struct exchange *exchange)
 {
 	struct http *http = exchange->connection->http;
@@ -163,7 +154,6 @@ void exchange_free(struct exchange *exchange)
 	drop_request(exchange);
 	if (exchange->session.close)
 		exchange->session.close(exchange->session.arg);
-	exchange_run_after(exchange);
 	error_clear(&exchange->err);
 	free(exchange->path);
 	free(exchange->raw_url);
@@ -366,7 +356,6 @@ static enum MHD_Result answer(struct exchange *exchange)
 
 	int result = run_handler(exchange, &response, &err);
 
-	exchange->after = response.after;
 	exchange->status = response.status ? response.status : MHD_HTTP_OK;
 	drop_request(exchange);
 	if (!response.stream.next || result < 0)

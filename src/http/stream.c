@@ -73,8 +73,7 @@ static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
 	struct stream_state *state = arg;
 	struct http_connection *connection = state->exchange->connection;
 
-	if (pos > 0)
-		exchange_run_after(state->exchange);
+	(void)pos;
 	if (atomic_load(&connection->http->stopping))
 		return MHD_CONTENT_READER_END_WITH_ERROR;
 

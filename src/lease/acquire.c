@@ -125,20 +125,9 @@ static void tell_holding(struct acquisition *a)
 	a->place_request.keep_files = a->policy == POLICY_RETAIN_ON_FAILURE;
 }
 
-/* By the provider; where it can be begun, with the first command and all, if there is one. */
 static int make_place(struct acquisition *a, struct error *err)
 {
-	const struct drivers *drivers = a->leases->drivers;
-	int begun = a->request->first.begin ? driver_begin(drivers, &a->place_request, err) : 0;
-
-	a->granted = begun > 0 && grant_begun(a, err) == 0;
-	if (a->granted)
-		return 0;
-	if (begun > 0) {
-		acquisition_undo(a, true, err);
-		return -1;
-	}
-	if (begun == 0 && driver_acquire(drivers, &a->place_request, &a->grant, err) == 0)
+	if (driver_acquire(a->leases->drivers, &a->place_request, &a->grant, err) == 0)
 		return 0;
 	a->refused = err->code != ERR_UNSUPPORTED_ENV;
 	acquisition_undo(a, a->refused, err);
@@ -183,7 +172,7 @@ static int acquire_in_flight(struct acquisition *a, struct turn *turn, struct er
 	} while (r > 0);
 	if (r < 0)
 		return -1;
-	if (!a->granted && grant(a, err) < 0) {
+	if (grant(a, err) < 0) {
 		acquisition_undo(a, true, err);
 		return -1;
 	}

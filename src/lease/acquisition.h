@@ -45,7 +45,6 @@ struct acquisition {
 	char busy_holder[ID_SIZE];
 
 	struct place_grant grant;
-	bool granted;    /* nothing is left to do */
 	bool refused;    /* the provider did not give one */
 	bool ref_in_use; /* the provider's answer names a place that somebody has */
 	struct lease lease;
@@ -65,9 +64,6 @@ int plan_another_place(struct acquisition *a, const char *why, struct error *err
 
 /* The provider has answered: place, lease and activity in one step. */
 int grant(struct acquisition *a, struct error *err);
-/* The provider has begun: the first command is on its way before it answers, and the step is made.
- */
-int grant_begun(struct acquisition *a, struct error *err);
 /*
  * Takes everything back after a failure; `asked`: a provider may have made something. Never fails:
  * at worst a later sweep finishes it.

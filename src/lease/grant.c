@@ -196,16 +196,10 @@ static void presumed_place(const struct acquisition *a, struct place *place)
 	place_set_node(place, &a->leases->node);
 }
 
-static int write_down(void *arg, struct error *err)
+static int write_down(struct acquisition *a, struct error *err)
 {
-	struct acquisition *a = arg;
-
 	a->now = clock_now(a->leases->clock);
-	if (DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err) < 0)
-		return -1;
-	if (a->request->first.granted)
-		a->request->first.granted(a->request->first.arg, &a->lease, &a->place);
-	return 0;
+	return DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err);
 }
 
 static const char *announced_ref(const struct acquisition *a)
@@ -264,42 +258,10 @@ int grant(struct acquisition *a, struct error *err)
 	/* A provider that chose another name than it announced. */
 	if (has_another_name(a) && open_place(a, &a->place, err) < 0)
 		return -1;
-	if (!first->begin ||
-	    first->begin(first->arg, &a->place, (struct exec_meanwhile){ 0 }, err) == 0)
+	if (!first->begin || first->begin(first->arg, &a->place, err) == 0)
 		return 0;
 	stop_place(a, a->place.id);
 	return -1;
-}
-
-/* What there is to do while the relay of a place that was begun starts the first command. */
-static int acquire_and_write_down(void *arg, struct error *err)
-{
-	struct acquisition *a = arg;
-
-	if (driver_acquire(a->leases->drivers, &a->place_request, &a->grant, err) < 0) {
-		a->refused = err->code != ERR_UNSUPPORTED_ENV;
-		return -1;
-	}
-	if (!streq(a->grant.provider_ref, announced_ref(a)))
-		return error_set(err, ERR_PROTOCOL, "the place has another name than was begun");
-	return write_down(a, err);
-}
-
-int grant_begun(struct acquisition *a, struct error *err)
-{
-	const struct lease_first *first = &a->request->first;
-	_cleanup_place_ struct place expected = { 0 };
-	int r;
-
-	expected_place(a, &expected);
-	r = first->begin(first->arg, &expected,
-			 (struct exec_meanwhile){ acquire_and_write_down, a }, err);
-	wipe(a->key, sizeof(a->key));
-	if (r == 0 && has_another_name(a))
-		r = error_set(err, ERR_PROTOCOL, "the place has another name now");
-	if (r < 0)
-		stop_place(a, a->place_id);
-	return r;
 }
 
 struct undoing {

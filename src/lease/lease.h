@@ -76,16 +76,12 @@ void leases_free(struct leases *leases);
 int leases_sweep(struct leases *leases, struct error *err);
 
 /*
- * Something to begin in the place at once, while the lease is still being written down. `begin`
- * calls commit.run exactly once unless it is NULL, and shows nothing to anybody before that has
- * returned 0. If it fails there is no lease and no place, as after any failure of an acquire. It is
- * not called for a lease that was there already.
+ * Something to begin in the place as soon as the lease is committed. If it fails there is no lease
+ * and no place, as after any failure of an acquire. It is not called for a lease that was there
+ * already.
  */
 struct lease_first {
-	int (*begin)(void *arg, const struct place *place, struct exec_meanwhile commit,
-		     struct error *err); /* NULL: nothing */
-	/* The commit has been: what is answered can be prepared while the rest is waited for. */
-	void (*granted)(void *arg, const struct lease *lease, const struct place *place);
+	int (*begin)(void *arg, const struct place *place, struct error *err); /* NULL: nothing */
 	void *arg;
 };
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/fd.h"
@@ -23,6 +24,7 @@
 
 #define START_WAIT_MS 10000
 #define LOOK_AGAIN_MS 5
+#define KEEPER_ATTEMPTS 3
 #define LOG_NAME "keeper.log"
 #define LOG_MAX ((off_t)1 << 20)
 #define PLACES_NAME "places"
@@ -40,12 +42,6 @@ struct keeper {
 	pid_t pid;
 	uint32_t version;
 	char program_version[65];
-};
-
-/* A place that was asked for. */
-struct keeper_making {
-	struct link *link;
-	struct stream *stream;
 };
 
 static char *beside_self(const char *below, const char *name)
@@ -329,15 +325,6 @@ static int add_place(void *arg, const struct wire_message *m, struct error *err)
 	return take_place(&list->items[list->count++], m, err);
 }
 
-void keeper_making_free(struct keeper_making *making)
-{
-	if (!making)
-		return;
-	stream_close(making->stream);
-	link_unref(making->link);
-	free(making);
-}
-
 static bool keeper_can(struct link *link, uint64_t feature)
 {
 	uint64_t features;
@@ -345,93 +332,87 @@ static bool keeper_can(struct link *link, uint64_t feature)
 	return link_features(link, &features, NULL) == 0 && (features & feature);
 }
 
-static int ask_for_place(struct link *link, const struct wire_place_make *make, int handed,
-			 struct keeper_making **out, struct error *err)
+/* The first connection of a relay: its end goes along with the question, with the hello in it. */
+static int connect_ahead(const struct buf *hello, int *ours, int *theirs, struct error *err)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return error_errno(err, errno, "making a connection");
+	*ours = pair[0];
+	*theirs = pair[1];
+	return fd_write_all(*ours, hello->data, hello->len, err);
+}
+
+static struct stream *ask_for_place(struct link *link, const struct wire_place_make *make,
+				    int handed, struct error *err)
 {
 	struct wire_place_make handing = *make;
 	struct stream *stream;
 
+	if (handed < 0)
+		return link_open(link, WIRE_PLACE_MAKE, make, 0, err);
 	handing.handed = 1;
-	stream = handed >= 0 && keeper_can(link, WIRE_KEEPER_HANDS)
-			 ? link_open_handing(link, WIRE_PLACE_MAKE, &handing, handed, make, err)
-			 : link_open(link, WIRE_PLACE_MAKE, make, 0, err);
+	stream = link_open_handing(link, WIRE_PLACE_MAKE, &handing, handed, make, err);
 	wipe(handing.key, sizeof(handing.key));
-	if (!stream)
-		return -1;
-	if (!link_is_up(link)) {
-		stream_close(stream);
-		return error_set(err, ERR_UNAVAILABLE, "the keeper has gone");
+	return stream;
+}
+
+/* 1: the keeper has gone, before it was asked or over the question. */
+static int make_once(struct link *link, const struct wire_place_make *make, int handed,
+		     int64_t deadline, struct relay_place *out, struct error *err)
+{
+	struct stream *stream = NULL;
+	int rc = SAY_GUARDED("keeper.make",
+			     (stream = ask_for_place(link, make, handed, err)) ? 0 : -1, err);
+
+	/* Also when the answer is of no use: the place is there then, or never will be. */
+	if (stream && stream_await(stream, WIRE_PLACE_STATE, take_place, out, deadline,
+				   rc == 0 ? err : NULL) < 0)
+		rc = -1;
+	stream_close(stream);
+	return rc < 0 && !link_is_up(link) ? 1 : rc;
+}
+
+/* The flag that an earlier release's keeper names is one of that release. */
+static void explain_bounds(struct link *link, struct error *err)
+{
+	if (keeper_can(link, WIRE_KEEPER_BOUNDS) || !err || !strstr(err->message, "--allow-path"))
+		return;
+	error_set(
+		err, ERR_FORBIDDEN,
+		"the keeper of an earlier release still runs, and mounts only what the list it was "
+		"started with allows, until its last place has ended; `berth doctor` shows that "
+		"list");
+}
+
+int keeper_make(struct keeper *k, const struct wire_place_make *make, const struct buf *hello,
+		int64_t deadline, struct relay_place *out, int *fd, struct error *err)
+{
+	for (int attempt = 1;; attempt++) {
+		_cleanup_link_ struct link *link = NULL;
+		_cleanup_close_ int ours = -1, theirs = -1;
+		int rc;
+
+		*fd = -1;
+		error_clear(err);
+		if (link_get(k, true, deadline, &link, err) < 0)
+			return error_wrap(err, "making the place's relay");
+		if (hello && keeper_can(link, WIRE_KEEPER_HANDS) &&
+		    connect_ahead(hello, &ours, &theirs, err) < 0)
+			return -1;
+		rc = make_once(link, make, theirs, deadline, out, err);
+		if (rc == 0) {
+			if (out->handed)
+				*fd = steal_fd(&ours);
+			return 0;
+		}
+		/* A keeper that idled away or was killed is replaced by the next attempt. */
+		if (rc < 0 || attempt == KEEPER_ATTEMPTS || boottime_ms() >= deadline) {
+			explain_bounds(link, err);
+			return error_wrap(err, "making the place's relay");
+		}
 	}
-	*out = xcalloc(1, sizeof(**out));
-	(*out)->link = link_ref(link);
-	(*out)->stream = stream;
-	return 0;
-}
-
-int keeper_make_ask(struct keeper *k, const struct wire_place_make *make, int handed,
-		    int64_t deadline, struct keeper_making **out, struct error *err)
-{
-	_cleanup_link_ struct link *link = NULL;
-	int rc;
-
-	*out = NULL;
-	if (link_get(k, true, deadline, &link, err) < 0)
-		return -1;
-	rc = SAY_GUARDED("keeper.make", ask_for_place(link, make, handed, out, err), err);
-	if (rc < 0 && *out) {
-		/* Who takes it back must find it: it is there, or will never be. */
-		stream_await((*out)->stream, WIRE_PLACE_STATE, NULL, NULL, deadline, NULL);
-		keeper_making_free(steal(*out));
-		return -1;
-	}
-	/* One that idled away, or was killed, is replaced by the next who asks. */
-	return rc < 0 && !link_is_up(link) && boottime_ms() < deadline ? 1 : rc;
-}
-
-/* By name, as often as keepers die over it. */
-static int make_again(struct keeper *k, const struct wire_place_make *make, int64_t deadline,
-		      struct relay_place *out, struct error *err)
-{
-	return ask(k, WIRE_PLACE_MAKE, make, WIRE_PLACE_STATE, take_place, out, deadline, err);
-}
-
-int keeper_make_await(struct keeper *k, struct keeper_making *making,
-		      const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
-		      struct error *err)
-{
-	_cleanup_error_ struct error why = { 0 };
-	int rc = stream_await(making->stream, WIRE_PLACE_STATE, take_place, out, deadline, &why);
-	bool died = !link_is_up(making->link);
-	bool bounded = keeper_can(making->link, WIRE_KEEPER_BOUNDS);
-
-	keeper_making_free(making);
-	if (rc < 0 && died && make && boottime_ms() < deadline)
-		rc = make_again(k, make, deadline, out, err);
-	else
-		error_move(err, &why);
-	/* The flag it names is one of its own release. */
-	if (rc < 0 && !bounded && err && strstr(err->message, "--allow-path"))
-		error_set(err, ERR_FORBIDDEN,
-			  "the keeper of an earlier release still runs, and mounts only what the "
-			  "list "
-			  "it was started with allows, until its last place has ended; `berth "
-			  "doctor` "
-			  "shows that list");
-	return rc < 0 ? error_wrap(err, "making the place's relay") : 0;
-}
-
-int keeper_make(struct keeper *k, const struct wire_place_make *make, int64_t deadline,
-		struct relay_place *out, struct error *err)
-{
-	struct keeper_making *making;
-	int rc, attempts = 0;
-
-	do
-		rc = keeper_make_ask(k, make, -1, deadline, &making, err);
-	while (rc > 0 && ++attempts < KEEPER_ATTEMPTS);
-	if (rc != 0)
-		return error_wrap(err, "making the place's relay");
-	return keeper_make_await(k, making, make, deadline, out, err);
 }
 
 /* With no keeper and nothing on disk there is nothing to ask about. */

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "link/loop.h"
@@ -37,25 +38,14 @@ struct relay_place {
 void relay_place_clear(struct relay_place *place);
 
 /* Deadlines: boottime_ms. All of them start a keeper if none runs, unless it says otherwise. */
-int keeper_make(struct keeper *keeper, const struct wire_place_make *make, int64_t deadline,
-		struct relay_place *out, struct error *err);
 /*
- * The same in two halves: asking, with an end of a connection for the relay (wire/message.h; -1:
- * none), and hearing of it. The descriptor stays the caller's. 1: the keeper went away before it
- * was asked; so often it is worth to ask the next one, with another connection.
+ * With a hello (wire/hello.h) a new relay gets its first connection together with its config, the
+ * hello in it: *fd is our end, and the relay answers WELCOME. -1: the relay was there before, or
+ * the keeper is of an earlier release: connect to its socket. A keeper that dies over the question
+ * is replaced and asked again.
  */
-#define KEEPER_ATTEMPTS 3
-struct keeper_making;
-int keeper_make_ask(struct keeper *keeper, const struct wire_place_make *make, int handed,
-		    int64_t deadline, struct keeper_making **out, struct error *err);
-/*
- * Takes `making`. A keeper that died meanwhile is replaced and asked again, unless `make` is NULL:
- * what was said on the connection may have been heard by a relay that died with it.
- */
-int keeper_make_await(struct keeper *keeper, struct keeper_making *making,
-		      const struct wire_place_make *make, int64_t deadline, struct relay_place *out,
-		      struct error *err);
-void keeper_making_free(struct keeper_making *making); /* NULL is fine */
+int keeper_make(struct keeper *keeper, const struct wire_place_make *make, const struct buf *hello,
+		int64_t deadline, struct relay_place *out, int *fd, struct error *err);
 /* A place that does not exist is success. */
 int keeper_destroy(struct keeper *keeper, const char *place_id, int64_t deadline,
 		   struct error *err);

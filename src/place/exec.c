@@ -202,7 +202,6 @@ static int open_stream(struct exec *exec, struct link *link, enum wire_type type
 /* Both may be repeated over a new link: the relay starts an id only once. */
 struct opening {
 	enum wire_type type;
-	struct exec_meanwhile meanwhile;
 	union {
 		struct wire_exec_start start;
 		struct wire_exec_attach attach;
@@ -219,30 +218,19 @@ static int say_opening(struct exec *exec, struct link *link, const struct openin
 			   err);
 }
 
-static int do_meanwhile(struct exec_meanwhile *meanwhile, struct error *err)
-{
-	struct exec_meanwhile once = *meanwhile;
-
-	*meanwhile = (struct exec_meanwhile){ 0 };
-	return once.run ? once.run(once.arg, err) : 0;
-}
-
-static int open_exec(struct exec *exec, struct opening *o, int64_t deadline, struct error *err)
+static int open_exec(struct exec *exec, const struct opening *o, int64_t deadline,
+		     struct error *err)
 {
 	for (;;) {
 		_cleanup_link_ struct link *link = NULL;
-		bool refused = false;
 
 		if (place_link(exec->place, o->type == WIRE_EXEC_START, deadline, &link, err) < 0)
 			return -1;
-		if (say_opening(exec, link, o, err) == 0) {
-			refused = do_meanwhile(&o->meanwhile, err) < 0;
-			if (!refused && await_started(exec, deadline, err) == 0)
-				return 0;
-		}
+		if (say_opening(exec, link, o, err) == 0 && await_started(exec, deadline, err) == 0)
+			return 0;
 		set_stream(exec, NULL);
 		items_free(&exec->backlog);
-		if (refused || link_is_up(link) || boottime_ms() >= deadline)
+		if (link_is_up(link) || boottime_ms() >= deadline)
 			return -1;
 	}
 }
@@ -294,7 +282,7 @@ int exec_start(struct places *places, const struct exec_spec *spec, struct exec 
 	       struct error *err)
 {
 	_cleanup_(env_freep) char **env = NULL;
-	struct opening o = { .type = WIRE_EXEC_START, .meanwhile = spec->meanwhile };
+	struct opening o = { .type = WIRE_EXEC_START };
 	struct error why = { 0 };
 	struct exec *exec;
 
@@ -312,8 +300,7 @@ int exec_start(struct places *places, const struct exec_spec *spec, struct exec 
 	if (!exec)
 		return -1;
 	if (place_is_shell(exec->place)) {
-		if (do_meanwhile(&o.meanwhile, err) < 0 ||
-		    shell_exec_prepare(exec, spec, err) < 0) {
+		if (shell_exec_prepare(exec, spec, err) < 0) {
 			delist(exec);
 			return -1;
 		}

@@ -84,12 +84,6 @@ int places_open(struct places *places, const struct exec_place *place, struct er
  */
 int places_make(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
 		uint64_t *walls, struct error *err);
-/*
- * Only asks for that: commands may be started there at once, and begin when the relay does. What
- * cannot be had is known from places_make, which has to follow.
- */
-int places_begin(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
-		 struct error *err);
 /* Labels of all places and kept files: each once, NULL-terminated, allocated. */
 int places_labels(struct places *places, char ***labels, struct error *err);
 /* Ends whatever place has the label; none is success. */
@@ -141,16 +135,6 @@ struct exec_terminal {
 	const char *term; /* NULL: xterm-256color */
 };
 
-/*
- * Something that need not wait for the command to start, nor the command for it: done once, after
- * the relay was asked and before its answer is heard. If it fails the command is ended and
- * exec_start fails in its words; where the relay cannot even be asked it is not done at all.
- */
-struct exec_meanwhile {
-	int (*run)(void *arg, struct error *err); /* NULL: nothing */
-	void *arg;
-};
-
 struct exec_spec {
 	const char *exec_id; /* uuid, chosen by the caller; the same id again is the same exec */
 	const char *place_id;
@@ -172,7 +156,6 @@ struct exec_spec {
 	 * exec_wait: were they to die in between, adopting it gives the same end again.
 	 */
 	bool keep_exit;
-	struct exec_meanwhile meanwhile;
 };
 
 struct exec_result {

@@ -14,20 +14,14 @@
 
 #define ASK_WAIT_MS 10000
 
-int places_begin(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
-		 struct error *err)
-{
-	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
-
-	return place ? place_begin(place, boottime_ms() + wait_ms, err) : -1;
-}
-
 int places_make(struct places *places, const char *place_id, int64_t generation, int64_t wait_ms,
 		uint64_t *walls, struct error *err)
 {
 	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
 
-	if (!place || place_make(place, boottime_ms() + wait_ms, err) < 0)
+	_cleanup_link_ struct link *link = NULL;
+
+	if (!place || place_link(place, true, boottime_ms() + wait_ms, &link, err) < 0)
 		return -1;
 	pthread_mutex_lock(&place->lock);
 	*walls = place->walls;

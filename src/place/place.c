@@ -49,7 +49,6 @@ void place_unref(struct open_place *p)
 		return;
 	if (p->link)
 		link_unref(p->link);
-	keeper_making_free(p->making);
 	wipe(p->key, sizeof(p->key));
 	one_shot_drop(&p->one_shot);
 	close_fdp(&p->stop_fd);
@@ -309,24 +308,6 @@ static int64_t ping_period(uint64_t absence_ms)
 	return MAX_OF(MIN_OF(most, (int64_t)WIRE_IDLE_MS), 100);
 }
 
-/* The relay's first connection, to be handed over with what it is made from; the hello is in it. */
-static int connect_ahead(struct open_place *p, int *ours, int *theirs, struct error *err)
-{
-	_cleanup_buf_ struct buf words = { 0 };
-	struct hello hello;
-	int pair[2];
-
-	close_fdp(ours);
-	close_fdp(theirs);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-		return error_errno(err, errno, "making a connection");
-	*ours = pair[0];
-	*theirs = pair[1];
-	if (hello_offer(&hello, p->id, next_epoch(p->places), 0, &words, err) < 0)
-		return -1;
-	return fd_write_all(*ours, words.data, words.len, err);
-}
-
 static void describe(const struct open_place *p, struct wire_place_make *m)
 {
 	*m = (struct wire_place_make){
@@ -344,111 +325,66 @@ static void describe(const struct open_place *p, struct wire_place_make *m)
 	memcpy(m->key, p->key, sizeof(m->key));
 }
 
-/* Takes the link; NULL is none. One that is down already is nobody's to judge: link_down was told
- * of it before it was the place's. */
-static void set_link_locked(struct open_place *p, struct link *link)
+/* What an earlier holder's end has not removed yet makes way first. */
+static int ask_for_relay(struct open_place *p, const struct wire_place_make *m,
+			 const struct buf *hello, int64_t deadline, struct relay_place *made,
+			 int *fd, struct error *err)
 {
-	if (link && link_is_up(link))
-		p->link = link;
-	else if (link)
-		link_unref(link);
+	struct keeper *keeper = p->places->keeper;
+
+	/* A provider may leave its directory to the first who needs it. */
+	if (p->root && dir_make(AT_FDCWD, p->root, 0700, err) < 0)
+		return -1;
+	if (p->fresh && keeper_destroy(keeper, p->id, deadline, err) < 0)
+		return -1;
+	p->fresh = false;
+	if (keeper_make(keeper, m, hello, deadline, made, fd, err) < 0)
+		return -1;
+	if (made->state != PLACE_ENDING)
+		return 0;
+	if (keeper_destroy(keeper, p->id, deadline, err) < 0)
+		return -1;
+	return keeper_make(keeper, m, hello, deadline, made, fd, err);
 }
 
-/* *link is our end of the connection that goes with the question, or NULL. */
-static enum reach ask_for_relay(struct open_place *p, const struct wire_place_make *m,
-				int64_t deadline, struct link **link, struct error *err)
+/* *link stays NULL where the relay has to be connected to. */
+static enum reach make_relay(struct open_place *p, int64_t deadline, struct link **link,
+			     struct error *err)
 {
 	struct link_options options = {
 		.handed = true,
 		.ping_ms = ping_period((uint64_t)p->absence_ms),
 	};
-	struct keeper *keeper = p->places->keeper;
-	_cleanup_close_ int ours = -1, theirs = -1;
-	struct keeper_making *making;
-	int rc, attempts = 0;
+	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
+	_cleanup_buf_ struct buf hello = { 0 };
+	_cleanup_close_ int fd = -1;
+	struct wire_place_make m;
+	struct hello offer;
 	bool paused;
+	int rc;
 
-	/* A provider may leave its directory to the first who needs it. */
-	if (p->root && dir_make(AT_FDCWD, p->root, 0700, err) < 0)
+	if (hello_offer(&offer, p->id, next_epoch(p->places), 0, &hello, err) < 0)
 		return NOT_YET;
-	if (p->fresh && keeper_destroy(keeper, p->id, deadline, err) < 0)
-		return NOT_YET;
-	p->fresh = false;
 	pthread_mutex_lock(&p->lock);
 	paused = p->paused;
 	pthread_mutex_unlock(&p->lock);
-	/* One that is to stand still is told so first, over a link that is greeted. */
-	do {
-		if (!paused && connect_ahead(p, &ours, &theirs, err) < 0)
-			return NOT_YET;
-		rc = keeper_make_ask(keeper, m, theirs, deadline, &making, err);
-	} while (rc > 0 && ++attempts < KEEPER_ATTEMPTS);
-	if (rc != 0)
-		return NOT_YET;
-	/* While the keeper is at it. Without a link there will be one in the ordinary way. */
-	if (ours >= 0)
-		new_link(p, steal_fd(&ours), &options, &(struct buf){ 0 }, link, NULL);
-	pthread_mutex_lock(&p->lock);
-	p->making = making;
-	pthread_mutex_unlock(&p->lock);
-	return REACHED;
-}
-
-/* What the keeper says to it; *handed: the connection has got to the relay. */
-static enum reach await_relay(struct open_place *p, const struct wire_place_make *m,
-			      int64_t deadline, bool *handed, struct error *err)
-{
-	struct keeper *keeper = p->places->keeper;
-	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
-	struct keeper_making *making;
-	bool begun;
-	int rc;
-
-	pthread_mutex_lock(&p->lock);
-	making = steal(p->making);
-	begun = p->begun;
-	pthread_mutex_unlock(&p->lock);
-	rc = keeper_make_await(keeper, making, begun ? NULL : m, deadline, &made, err);
-	/* What an earlier holder's end has not removed yet makes way first. */
-	if (rc == 0 && made.state == PLACE_ENDING) {
-		rc = keeper_destroy(keeper, p->id, deadline, err);
-		if (rc == 0)
-			rc = keeper_make(keeper, m, deadline, &made, err);
-	}
+	describe(p, &m);
+	/* A paused place must get the pause first, over a link that has finished its handshake. */
+	rc = ask_for_relay(p, &m, paused ? NULL : &hello, deadline, &made, &fd, err);
+	wipe(m.key, sizeof(m.key));
 	if (rc < 0)
 		return NOT_YET;
-	if (made.state == PLACE_ALIVE) {
-		*handed = made.handed;
-		pthread_mutex_lock(&p->lock);
-		p->walls = made.walls;
-		pthread_mutex_unlock(&p->lock);
-		return REACHED;
+	if (made.state != PLACE_ALIVE) {
+		error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
+			  made.ended ? made.ended : "no reason known");
+		return LOST;
 	}
-	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
-		  made.ended ? made.ended : "no reason known");
-	return LOST;
-}
-
-static enum reach make_relay(struct open_place *p, int64_t deadline, struct error *err)
-{
-	struct wire_place_make m;
-	struct link *link = NULL;
-	enum reach r = REACHED;
-	bool handed = false;
-
-	describe(p, &m);
-	if (!p->making)
-		r = ask_for_relay(p, &m, deadline, &link, err);
-	if (r == REACHED)
-		r = await_relay(p, &m, deadline, &handed, err);
-	wipe(m.key, sizeof(m.key));
-	/* Not before, unless it was begun: what is said goes to this relay or to none. */
 	pthread_mutex_lock(&p->lock);
-	set_link_locked(p, link);
+	p->walls = made.walls;
 	pthread_mutex_unlock(&p->lock);
-	if (!handed)
-		place_drop_link(p);
-	return r;
+	if (fd >= 0)
+		new_link(p, steal_fd(&fd), &options, &(struct buf){ 0 }, link, NULL);
+	return REACHED;
 }
 
 /* Nobody listens: is the relay dead, or is it only that we cannot reach it? */
@@ -501,11 +437,10 @@ static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool 
 	pid_t pid;
 
 	if (make) {
-		r = make_relay(p, deadline, err);
+		r = make_relay(p, deadline, out, err);
 		if (r != REACHED)
 			return r;
 		*made = true;
-		*out = place_current_link(p);
 		if (*out)
 			return REACHED;
 	}
@@ -630,108 +565,6 @@ int place_link(struct open_place *p, bool make, int64_t deadline, struct link **
 	if (rc > 0 && unlisted)
 		place_note_reached(p);
 	return rc < 0 ? -1 : 0;
-}
-
-/*
- * This thread is the one that makes the relay, unless that is done. 1: it is, 0: to do; -1: there
- * will be none.
- */
-static int begin_making_locked(struct open_place *p, int64_t deadline, struct error *err)
-{
-	_cleanup_link_ struct link *link = NULL;
-	int rc;
-
-	while (p->making && p->connecting)
-		if (!cond_wait_until(&p->changed, &p->lock, deadline))
-			return error_set(err, ERR_TIMEOUT, "the place's relay is not made yet");
-	rc = p->making ? 0 : settled_locked(p, deadline, &link, err);
-	if (rc == 0 && p->made)
-		rc = 1;
-	p->connecting |= rc == 0;
-	return rc;
-}
-
-static void end_making_locked(struct open_place *p)
-{
-	p->connecting = false;
-	pthread_cond_broadcast(&p->changed);
-}
-
-int place_begin(struct open_place *p, int64_t deadline, struct error *err)
-{
-	struct wire_place_make m;
-	struct link *link = NULL;
-	enum reach r = REACHED;
-	int rc;
-
-	pthread_mutex_lock(&p->lock);
-	rc = begin_making_locked(p, deadline, err);
-	if (rc == 0 && !p->making) {
-		pthread_mutex_unlock(&p->lock);
-		describe(p, &m);
-		r = ask_for_relay(p, &m, deadline, &link, err);
-		wipe(m.key, sizeof(m.key));
-		pthread_mutex_lock(&p->lock);
-		set_link_locked(p, link);
-		p->begun = r == REACHED;
-	}
-	if (rc == 0)
-		end_making_locked(p);
-	pthread_mutex_unlock(&p->lock);
-	return rc < 0 || r != REACHED ? -1 : 0;
-}
-
-/*
- * Made, and if it has no link yet with a reconnector on its way to it: greeting the relay can go on
- * while the caller writes down that there is a place, and who has something to say to it waits for
- * the link.
- */
-int place_make(struct open_place *p, int64_t deadline, struct error *err)
-{
-	bool linked;
-	int rc;
-
-	pthread_mutex_lock(&p->lock);
-	rc = begin_making_locked(p, deadline, err);
-	if (rc == 0) {
-		enum reach r;
-
-		pthread_mutex_unlock(&p->lock);
-		r = make_relay(p, deadline, err);
-		pthread_mutex_lock(&p->lock);
-		p->made = r == REACHED;
-		end_making_locked(p);
-		if (r == LOST)
-			error_recode(err, ERR_LEASE_LOST);
-		rc = r == REACHED ? 0 : -1;
-	}
-	linked = p->link != NULL;
-	pthread_mutex_unlock(&p->lock);
-	if (rc >= 0 && !linked) {
-		pthread_mutex_lock(&p->places->lock);
-		mend_locked(p, 0);
-		pthread_mutex_unlock(&p->places->lock);
-	}
-	return rc < 0 ? -1 : 0;
-}
-
-void place_settle(struct open_place *p, int64_t deadline)
-{
-	_cleanup_error_ struct error err = { 0 };
-	bool begun;
-
-	pthread_mutex_lock(&p->lock);
-	while (p->making && p->connecting && cond_wait_until(&p->changed, &p->lock, deadline))
-		;
-	begun = p->making && !p->connecting;
-	p->connecting |= begun;
-	pthread_mutex_unlock(&p->lock);
-	if (!begun)
-		return;
-	make_relay(p, deadline, &err);
-	pthread_mutex_lock(&p->lock);
-	end_making_locked(p);
-	pthread_mutex_unlock(&p->lock);
 }
 
 /* The reconnectors */

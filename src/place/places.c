@@ -320,8 +320,6 @@ int places_stop(struct places *places, const char *place_id, enum exec_reason wh
 	if (place)
 		end_execs(places, place, why,
 			  MIN_OF(now + LAST_WORDS_MS, now + MAX_OF(wait_ms, 0) / 2));
-	if (place)
-		place_settle(place, deadline);
 	rc = keeper_destroy(places->keeper, place_id, deadline, err);
 	if (place) {
 		place_drop_link(place);

@@ -44,22 +44,20 @@ struct open_place {
 
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t changed;
-	struct link *link;            /* NULL: none; may be down */
-	bool connecting;              /* one thread is at it */
-	struct keeper_making *making; /* the keeper was asked for a relay: by `connecting` alone */
-	bool begun;                   /* something may have been said to it before the answer */
-	bool made;                    /* there is, or was, a relay for this holding */
-	bool fresh;                   /* what an earlier holder left must be ended first */
-	bool gone;       /* the relay is dead: nothing will come of this holding any more */
-	bool superseded; /* another server has adopted it */
-	bool paused;     /* what its relay is told whenever it is reached: pause.c */
-	int64_t seen_ms; /* when its relay was last known to hear us; at first: when it was opened
+	struct link *link; /* NULL: none; may be down */
+	bool connecting;   /* one thread is at it */
+	bool made;         /* there is, or was, a relay for this holding */
+	bool fresh;        /* what an earlier holder left must be ended first */
+	bool gone;         /* the relay is dead: nothing will come of this holding any more */
+	bool superseded;   /* another server has adopted it */
+	bool paused;       /* what its relay is told whenever it is reached: pause.c */
+	int64_t seen_ms;   /* when its relay was last known to hear us; at first: when it was opened
 			  */
-	bool unlisted;   /* reached anew, and not asked for its commands since: survey.c */
-	bool listed;     /* it was asked before */
-	int strikes;     /* links that ended because the relay broke a rule */
-	int stopped;     /* enum exec_reason, or NOT_STOPPED */
-	unsigned calls;  /* one-shot calls that are under way */
+	bool unlisted;     /* reached anew, and not asked for its commands since: survey.c */
+	bool listed;       /* it was asked before */
+	int strikes;       /* links that ended because the relay broke a rule */
+	int stopped;       /* enum exec_reason, or NOT_STOPPED */
+	unsigned calls;    /* one-shot calls that are under way */
 	int64_t calls_until; /* when the last of all of them is over by its timeout */
 	uint64_t walls;      /* of a native place that was made */
 	/* The reconnectors', under the lock of all places. */
@@ -174,15 +172,6 @@ struct open_place *place_admit(struct places *places, const char *place_id, int6
  */
 int place_link(struct open_place *place, bool make, int64_t deadline, struct link **link,
 	       struct error *err);
-/* Makes the relay when there is none yet, and has it connected to behind the caller's back. */
-int place_make(struct open_place *place, int64_t deadline, struct error *err);
-/*
- * Has the keeper asked for it and does not wait: what is said on the link is heard when the relay
- * is there. place_make has to follow, for what the keeper answers.
- */
-int place_begin(struct open_place *place, int64_t deadline, struct error *err);
-/* A place that was begun is there or will never be; for whoever is about to end it. */
-void place_settle(struct open_place *place, int64_t deadline);
 /* The link that is there, or NULL; a reference. */
 struct link *place_current_link(struct open_place *place);
 void place_drop_link(struct open_place *place);

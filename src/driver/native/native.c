@@ -176,20 +176,6 @@ static bool keeps_files(const struct provider_request *request)
 	return request->keep_files || native_is_reusable(request->config);
 }
 
-static int native_begin(struct provider_host *host, const struct provider_request *request,
-			struct error *err)
-{
-	struct places *places = provider_host_places(host);
-	_cleanup_free_ char *ref = native_ref(request);
-
-	if (open_place(host, request, ref, keeps_files(request), err) == 0 &&
-	    places_begin(places, request->place_id, request->generation, make_wait(request), err) ==
-		    0)
-		return 0;
-	close_place(host, request);
-	return -1;
-}
-
 static int native_acquire(struct provider_host *host, const struct provider_request *request,
 			  struct provider_lease *out, struct error *err)
 {
@@ -422,7 +408,6 @@ const struct provider PROVIDER_NATIVE = {
 	.normalize = native_normalize,
 	.probe = native_probe,
 	.ref = native_ref,
-	.begin = native_begin,
 	.acquire = native_acquire,
 	.resume = native_resume,
 	.release = native_release,

@@ -7,7 +7,6 @@
 struct stage {
 	int feed;              /* latch: one line more for /lines */
 	int closed;            /* latch: a stream was closed */
-	int worked;            /* latch: what came after the answer was done */
 	int entered;           /* latch: a handler or stream has begun to wait */
 	atomic_int last_event; /* what the last stream_wait said */
 	atomic_int lines;
@@ -54,20 +53,6 @@ static int lines(void *server, struct request *request, struct response *respons
 
 	response_stream(response, "application/x-ndjson", &stream);
 	return 0;
-}
-
-static void note_work(void *arg)
-{
-	struct stage *stage = arg;
-
-	latch_set(stage->worked);
-}
-
-static int diligent_lines(void *server, struct request *request, struct response *response,
-			  struct error *err)
-{
-	response->after = (struct response_after){ note_work, server };
-	return lines(server, request, response, err);
 }
 
 static ssize_t next_flood(void *arg, struct http_connection *connection, char *buf, size_t max)
@@ -125,42 +110,11 @@ static int patient(void *server, struct request *request, struct response *respo
 	return 0;
 }
 
-/* Work that takes until the client has its answer and says so. */
-static void long_work(void *arg)
-{
-	struct stage *stage = arg;
-
-	if (readable(stage->feed, CLIENT_MS))
-		latch_set(stage->closed);
-}
-
-static int diligent(void *server, struct request *request, struct response *response,
-		    struct error *err)
-{
-	(void)request;
-	(void)err;
-	response->after = (struct response_after){ long_work, server };
-	response_json(response, 200, json_object());
-	return 0;
-}
-
-static int diligent_in_vain(void *server, struct request *request, struct response *response,
-			    struct error *err)
-{
-	(void)request;
-	response->after = (struct response_after){ long_work, server };
-	return error_set(err, ERR_CONFLICT, "not today");
-}
-
 static const struct route ROUTES[] = {
 	{ HTTP_GET, "/lines", .run = lines, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
 	{ HTTP_GET, "/flood", .run = flood, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
 	{ HTTP_GET, "/broken", .run = broken, .flags = ROUTE_STREAM, .access = ACCESS_SIGNED_IN },
 	{ HTTP_GET, "/patient", .run = patient, .access = ACCESS_SIGNED_IN },
-	{ HTTP_GET, "/diligent-lines", .run = diligent_lines, .flags = ROUTE_STREAM,
-	  .access = ACCESS_SIGNED_IN },
-	{ HTTP_GET, "/diligent", .run = diligent, .access = ACCESS_SIGNED_IN },
-	{ HTTP_GET, "/in-vain", .run = diligent_in_vain, .access = ACCESS_SIGNED_IN },
 	{ 0 },
 };
 static const struct route *const TABLES[] = { ROUTES, NULL };
@@ -177,7 +131,6 @@ static int up(void **state)
 	scene->stage.feed = latch_new(NULL);
 	scene->stage.closed = latch_new(NULL);
 	scene->stage.entered = latch_new(NULL);
-	scene->stage.worked = latch_new(NULL);
 	scene->server.idle_seconds = 1;
 	server_up(&scene->server, TABLES, &scene->stage);
 	*state = scene;
@@ -192,7 +145,6 @@ static int down(void **state)
 	close(scene->stage.feed);
 	close(scene->stage.closed);
 	close(scene->stage.entered);
-	close(scene->stage.worked);
 	free(scene);
 	return 0;
 }
@@ -233,48 +185,6 @@ static void after_a_stream_the_connection_goes_on(void **state)
 	assert_true(readable(scene->stage.closed, CLIENT_MS));
 	say(fd, "GET /nowhere HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", scene->server.port);
 	assert_answer(read_answer(fd), 404, "not_found");
-}
-
-static void an_answer_does_not_wait_for_the_work_after_it(void **state)
-{
-	static const struct {
-		const char *path, *code;
-		int status;
-	} CASES[] = { { "/diligent", NULL, 200 }, { "/in-vain", "conflict", 409 } };
-	struct scene *scene = *state;
-
-	for (size_t i = 0; i < ARRAY_SIZE(CASES); i++) {
-		_cleanup_close_ int fd = begin(scene, CASES[i].path);
-
-		assert_answer(read_answer(fd), CASES[i].status, CASES[i].code);
-		assert_false(readable(scene->stage.closed, 0));
-		latch_set(scene->stage.feed);
-		assert_true(readable(scene->stage.closed, CLIENT_MS));
-		latch_clear(scene->stage.feed);
-		latch_clear(scene->stage.closed);
-		say(fd, "GET /nowhere HTTP/1.1\r\nHost: localhost:%d\r\n\r\n", scene->server.port);
-		assert_answer(read_answer(fd), 404, "not_found");
-	}
-}
-
-static void the_first_part_of_a_stream_is_answer_enough(void **state)
-{
-	struct scene *scene = *state;
-	_cleanup_close_ int fd = begin(scene, "/diligent-lines");
-	_cleanup_buf_ struct buf got = { 0 };
-
-	assert_true(readable(scene->stage.entered, CLIENT_MS));
-	assert_false(readable(scene->stage.worked, 0));
-	latch_set(scene->stage.feed);
-	assert_true(readable(scene->stage.worked, CLIENT_MS));
-	assert_false(readable(scene->stage.closed, 0));
-	read_until(fd, "line\n", &got);
-	/* And not once more. */
-	latch_clear(scene->stage.worked);
-	close(fd);
-	fd = -1;
-	assert_true(readable(scene->stage.closed, CLIENT_MS));
-	assert_false(readable(scene->stage.worked, 50));
 }
 
 static void gone_within(struct scene *scene, int ms)
@@ -402,10 +312,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_line_leaves_as_soon_as_it_is_there, up, down),
 		cmocka_unit_test_setup_teardown(after_a_stream_the_connection_goes_on, up, down),
-		cmocka_unit_test_setup_teardown(an_answer_does_not_wait_for_the_work_after_it, up,
-						down),
-		cmocka_unit_test_setup_teardown(the_first_part_of_a_stream_is_answer_enough, up,
-						down),
 		cmocka_unit_test_setup_teardown(a_client_that_closes_is_noticed_while_waiting, up,
 						down),
 		cmocka_unit_test_setup_teardown(a_client_that_half_closes_counts_as_gone, up, down),

@@ -746,106 +746,6 @@ static void an_executor_needs_an_owner_and_a_directory_of_its_own(void **state)
 	assert_int_equal(err.code, ERR_FORBIDDEN);
 }
 
-struct making {
-	struct execs *t;
-	struct error err;
-};
-
-/* What a provider does while the first command is on its way. */
-static int hear_of_it(void *arg, struct error *err)
-{
-	struct making *m = arg;
-	uint64_t walls;
-
-	return places_make(m->t->places, PLACE, GENERATION, PATIENCE_MS, &walls, err);
-}
-
-static void a_command_may_go_ahead_of_the_keepers_answer(void **state)
-{
-	struct making m = { .t = *state };
-	struct going g;
-
-	assert_int_equal(places_begin(m.t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
-	prepare(m.t, &g, SHELL_COMMAND("echo ahead"));
-	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
-	run(m.t, &g);
-	expect_output(m.t, &g, RUNLOG_STDOUT, "ahead\n");
-	/* And what needs to know what the relay can do knows it. */
-	assert_int_equal(places_check_pause(m.t->places, PLACE, GENERATION, NULL) == 0 ||
-				 geteuid() != 0,
-			 true);
-}
-
-static void a_place_that_was_begun_and_is_stopped_at_once_leaves_nothing(void **state)
-{
-	struct execs *t = *state;
-
-	for (int i = 0; i < 5; i++) {
-		open_place(t, PLACE, GENERATION);
-		assert_int_equal(places_begin(t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
-		assert_int_equal(places_stop(t->places, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL),
-				 0);
-		assert_false(exists_at(t->dir->fd, "run/places/" PLACE));
-	}
-}
-
-/* A sandbox that no keeper can read: asking for it goes well, making it does not. */
-static void a_command_in_a_place_that_cannot_be_made_never_begins(void **state)
-{
-	struct making m = { .t = *state };
-	struct exec_place place = place_with("no-sandbox", 1);
-	struct going g;
-
-	place.sandbox = "nonsense";
-	place.sandbox_len = 8;
-	assert_int_equal(places_open(m.t->places, &place, NULL), 0);
-	assert_int_equal(places_begin(m.t->places, "no-sandbox", 1, PATIENCE_MS, NULL), 0);
-	prepare(m.t, &g, SHELL_COMMAND("echo no >began"));
-	g.spec.place_id = "no-sandbox";
-	g.spec.generation = 1;
-	assert_int_equal(exec_start(m.t->places, &g.spec, &g.exec, &g.err), -1);
-	assert_non_null(strstr(g.err.message, "making the place's relay"));
-	error_clear(&g.err);
-	runlog_close(g.log);
-	assert_false(exists_at(m.t->dir->fd, "began"));
-	assert_int_equal(places_stop(m.t->places, "no-sandbox", EXEC_CANCELLED, PATIENCE_MS, NULL),
-			 0);
-}
-
-/* Whether the command has begun there nobody knows any more: it does not begin a second time. */
-static void a_command_does_not_outlive_the_keeper_that_was_asked_for_its_place(void **state)
-{
-	struct making m = { .t = *state };
-	struct going g;
-	pid_t keeper;
-
-	/* So that there is one. */
-	open_place(m.t, "another", 1);
-	prepare(m.t, &g, COMMAND((char *)"true"));
-	g.spec.place_id = "another";
-	g.spec.generation = 1;
-	run(m.t, &g);
-	keeper = keeper_pid(m.t);
-	assert_true(keeper > 0);
-	assert_int_equal(kill(keeper, SIGSTOP), 0);
-	assert_int_equal(places_begin(m.t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
-	assert_int_equal(kill(keeper, SIGKILL), 0);
-	prepare(m.t, &g, SHELL_COMMAND("echo no >began"));
-	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
-	expect_refused(m.t, &g, ERR_UNAVAILABLE);
-	error_clear(&g.err);
-	assert_int_equal(places_stop(m.t->places, PLACE, EXEC_CANCELLED, PATIENCE_MS, NULL), 0);
-	assert_false(exists_at(m.t->dir->fd, "began"));
-	/* With the next keeper all is as ever. */
-	open_place(m.t, PLACE, GENERATION);
-	assert_int_equal(places_begin(m.t->places, PLACE, GENERATION, PATIENCE_MS, NULL), 0);
-	prepare(m.t, &g, SHELL_COMMAND("echo again"));
-	g.spec.meanwhile = (struct exec_meanwhile){ hear_of_it, &m };
-	run(m.t, &g);
-	expect_output(m.t, &g, RUNLOG_STDOUT, "again\n");
-	assert_int_not_equal(keeper_pid(m.t), keeper);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -873,10 +773,6 @@ int main(void)
 		with_execs(a_connection_that_cannot_be_watched_gives_its_place_back_once),
 		with_execs(faults_in_the_channel_are_survived_or_told),
 		with_execs(an_executor_can_go_before_anybody_waited),
-		with_execs(a_command_may_go_ahead_of_the_keepers_answer),
-		with_execs(a_place_that_was_begun_and_is_stopped_at_once_leaves_nothing),
-		with_execs(a_command_in_a_place_that_cannot_be_made_never_begins),
-		with_execs(a_command_does_not_outlive_the_keeper_that_was_asked_for_its_place),
 		with_execs(an_executor_needs_an_owner_and_a_directory_of_its_own),
 	};
 
