@@ -31,7 +31,7 @@ static const struct field QUERY[] = {
 	{ 0 },
 };
 
-const struct route ACTIVITY_ROUTES[] = {
+ROUTES(ACTIVITY_ROUTES, 120) = {
 	{ HTTP_GET, "/api/companies/:cid/activity", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .query = QUERY, .run = list, .answer = "ActivityPage",
 	  .summary = "Who did what, newest first" },

@@ -131,7 +131,7 @@ static const struct field TEST_FIELDS[] = {
 	{ 0 },
 };
 
-const struct route ADAPTER_ROUTES[] = {
+ROUTES(ADAPTER_ROUTES, 180) = {
 	{ HTTP_GET, "/api/adapters", .access = ACCESS_SIGNED_IN, .run = list, .answer = "[Adapter]",
 	  .summary = "The tools that runs with a prompt can use" },
 	{ HTTP_POST, "/api/companies/:cid/adapters/:type/test-environment", ROUTE_NO_BODY_OK,

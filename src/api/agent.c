@@ -97,7 +97,7 @@ static const struct field LIST_QUERY[] = {
 	{ 0 },
 };
 
-const struct route AGENT_ROUTES[] = {
+ROUTES(AGENT_ROUTES, 20) = {
 	{ HTTP_GET, "/api/companies/:cid/agents", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
 	  .query = LIST_QUERY, .run = list, .answer = "[Agent]",
 	  .summary = "Who runs things in this company" },

@@ -82,7 +82,7 @@ static int show(void *arg, struct request *request, struct response *response, s
 	return answer(response, 200, out);
 }
 
-const struct route CAPABILITY_ROUTES[] = {
+ROUTES(CAPABILITY_ROUTES, 50) = {
 	{ HTTP_GET, "/api/companies/:cid/environments/capabilities", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .run = show, .answer = "Capabilities",
 	  .summary = "What environments can be made of, and which adapter can use which" },

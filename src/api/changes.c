@@ -233,7 +233,7 @@ static const struct field STAGE_FIELDS[] = {
 };
 static const struct field LEASE_COLLECT_FIELDS[] = { GENERATION_FIELD, DRY_RUN_FIELD, { 0 } };
 
-const struct route CHANGE_ROUTES[] = {
+ROUTES(CHANGE_ROUTES, 270) = {
 	{ HTTP_GET, "/api/runs/:id/changes", .access = ACCESS_READ, .subject = SUBJECT_RUN,
 	  .query = CHANGES_QUERY, .run = changes, .answer = "Changes",
 	  .errors = "run_state_conflict",

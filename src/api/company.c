@@ -55,7 +55,7 @@ static int patch(void *arg, struct request *request, struct response *response, 
 	return answer(response, 200, company_json(&changed));
 }
 
-const struct route COMPANY_ROUTES[] = {
+ROUTES(COMPANY_ROUTES, 10) = {
 	{ HTTP_GET, "/api/companies", .access = ACCESS_SIGNED_IN, .run = list,
 	  .answer = "[Company]", .summary = "The companies one has to do with" },
 	{ HTTP_POST, "/api/companies", .access = ACCESS_ADMIN, .flags = ROUTE_IDEMPOTENT_KEY,

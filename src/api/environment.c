@@ -390,7 +390,7 @@ static const struct field PROBE_FIELDS[] = {
 static const struct field LIST_QUERY[] = { STATUS, { DRIVER }, { 0 } };
 static const struct field NO_FIELDS[] = { { 0 } };
 
-const struct route ENVIRONMENT_ROUTES[] = {
+ROUTES(ENVIRONMENT_ROUTES, 70) = {
 	{ HTTP_GET, "/api/companies/:cid/environments", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .query = LIST_QUERY, .run = list, .answer = "[Environment]",
 	  .summary = "Where the company's runs can go" },

@@ -274,7 +274,7 @@ static const struct field QUERY[] = {
 	{ 0 },
 };
 
-const struct route EVENT_ROUTES[] = {
+ROUTES(EVENT_ROUTES, 190) = {
 	{ .method = HTTP_GET,
 	  .path = "/api/companies/:cid/events",
 	  .flags = ROUTE_STREAM,

@@ -407,7 +407,7 @@ static const struct field QUERY[] = {
 	{ 0 },
 };
 
-const struct route EXEC_ROUTES[] = {
+ROUTES(EXEC_ROUTES, 90) = {
 	{ HTTP_POST, "/api/environment-leases/:id/exec",
 	  ROUTE_IN_PLACE | ROUTE_IDEMPOTENT_KEY | ROUTE_STREAM | ROUTE_EVENTS, EXEC_FIELDS,
 	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .query = QUERY, .run = run,

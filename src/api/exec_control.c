@@ -277,7 +277,7 @@ static const struct field STDIN_QUERY[] = {
 	{ 0 },
 };
 
-const struct route EXEC_CONTROL_ROUTES[] = {
+ROUTES(EXEC_CONTROL_ROUTES, 140) = {
 	{ HTTP_GET, "/api/environment-leases/:id/execs", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .run = list, .answer = "[Exec]",
 	  .summary = "The commands that are going in its place" },

@@ -180,7 +180,7 @@ static const struct field QUERY[] = {
 	{ 0 },
 };
 
-const struct route EXEC_OUTPUT_ROUTES[] = {
+ROUTES(EXEC_OUTPUT_ROUTES, 150) = {
 	{ HTTP_GET, "/api/execs/:id/output", ROUTE_STREAM, .access = ACCESS_READ,
 	  .subject = SUBJECT_EXEC, .query = QUERY, .run = show_output,
 	  .errors = "run_state_conflict",

@@ -396,7 +396,7 @@ static const struct field RENAME_FIELDS[] = {
 static const struct field CHMOD_FIELDS[] = { PATH_QUERY, MODE_FIELD(FIELD_REQUIRED), { 0 } };
 
 #define FILES "/api/environment-leases/:id/files"
-const struct route FILE_ROUTES[] = {
+ROUTES(FILE_ROUTES, 170) = {
 	{ HTTP_GET, FILES, ROUTE_IN_PLACE | ROUTE_STREAM, .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .query = READ_QUERY, .run = download,
 	  .answer = "application/octet-stream", .errors = "lease_generation_stale lease_not_active",

@@ -185,7 +185,7 @@ static const struct field LOG_QUERY[] = {
 	{ 0 },
 };
 
-const struct route HEARTBEAT_RUN_ROUTES[] = {
+ROUTES(HEARTBEAT_RUN_ROUTES, 200) = {
 	{ .method = HTTP_GET,
 	  .path = "/api/heartbeat-runs/:id",
 	  .access = ACCESS_READ,

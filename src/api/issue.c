@@ -116,7 +116,7 @@ static const struct field LIST_QUERY[] = {
 	{ 0 },
 };
 
-const struct route ISSUE_ROUTES[] = {
+ROUTES(ISSUE_ROUTES, 60) = {
 	{ HTTP_GET, "/api/companies/:cid/issues", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
 	  .query = LIST_QUERY, .run = list, .answer = "[Issue]", .summary = "What agents work on" },
 	{ HTTP_POST, "/api/companies/:cid/issues", .access = ACCESS_WRITE,

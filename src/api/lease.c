@@ -389,7 +389,7 @@ static const struct field LIST_QUERY[] = {
 	{ 0 },
 };
 
-const struct route LEASE_ROUTES[] = {
+ROUTES(LEASE_ROUTES, 80) = {
 	{ HTTP_GET, "/api/environments/:id/leases", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_ENVIRONMENT, .query = LIST_QUERY, .run = list, .answer = "[Lease]",
 	  .summary = "Its leases, last used first" },

@@ -99,7 +99,7 @@ static const struct field MEMBER_FIELDS[] = {
 };
 
 #define MEMBERS "/api/companies/:cid/members"
-const struct route MEMBER_ROUTES[] = {
+ROUTES(MEMBER_ROUTES, 240) = {
 	{ HTTP_GET, MEMBERS, .access = ACCESS_READ, .subject = SUBJECT_COMPANY, .run = list,
 	  .answer = "[Member]", .summary = "People of the company, and agents with grants" },
 	{ HTTP_GET, MEMBERS "/:type/:id", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,

@@ -124,6 +124,5 @@ static int show(void *arg, struct request *request, struct response *response, s
 		HTTP_GET, "/metrics", .access = who, .run = show, .answer = "text/plain",          \
 				      .summary = "Counts for monitors, as Prometheus reads them"   \
 	}
-const struct route METRICS_ROUTES[] = { METRICS_ROUTE(ACCESS_METRICS), { 0 } };
-/* Instead of the other with --metrics-public. */
+ROUTES(METRICS_ROUTES, 220) = { METRICS_ROUTE(ACCESS_METRICS), { 0 } };
 const struct route METRICS_PUBLIC_ROUTES[] = { METRICS_ROUTE(ACCESS_PUBLIC), { 0 } };

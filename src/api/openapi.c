@@ -390,7 +390,7 @@ static json_t *components(void)
 			 refused, "securitySchemes", "bearer", bearer);
 }
 
-json_t *openapi_document(const struct route *const *tables)
+json_t *openapi_document(void)
 {
 	json_t *document = json_object(), *paths = json_object();
 
@@ -404,8 +404,8 @@ json_t *openapi_document(const struct route *const *tables)
 	json_put_new(document, "servers", json_pack("[{s:s}]", "url", "/"));
 	/* The empty one is local trust, which needs nothing. */
 	json_put_new(document, "security", json_pack("[{s:[]},{}]", "bearer"));
-	for (size_t t = 0; tables[t]; t++)
-		for (const struct route *route = tables[t]; route->path; route++)
+	for (size_t t = 0; route_table_at(t); t++)
+		for (const struct route *route = route_table_at(t); route->path; route++)
 			add_route(paths, route);
 	json_put_new(document, "paths", paths);
 	json_put_new(document, "components", components());
@@ -417,10 +417,10 @@ static int show(void *arg, struct request *request, struct response *response, s
 	(void)arg;
 	(void)request;
 	(void)err;
-	return answer(response, 200, openapi_document(ALL_ROUTES));
+	return answer(response, 200, openapi_document());
 }
 
-const struct route OPENAPI_ROUTES[] = {
+ROUTES(OPENAPI_ROUTES, 210) = {
 	{ HTTP_GET, "/api/openapi.json", .run = show, .answer = "object", .access = ACCESS_PUBLIC,
 	  .summary = "This description" },
 	{ 0 },

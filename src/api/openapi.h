@@ -6,6 +6,6 @@
 
 #include "http/http.h"
 
-json_t *openapi_document(const struct route *const *tables);
+json_t *openapi_document(void);
 /* The page that docs/api.md is, written from the document; allocated. */
 char *openapi_page(const json_t *document);

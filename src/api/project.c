@@ -97,7 +97,7 @@ static const struct field LIST_QUERY[] = {
 	{ 0 },
 };
 
-const struct route PROJECT_ROUTES[] = {
+ROUTES(PROJECT_ROUTES, 30) = {
 	{ HTTP_GET, "/api/companies/:cid/projects", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .query = LIST_QUERY, .run = list, .answer = "[Project]",
 	  .summary = "What runs belong to" },

@@ -1,11 +1,28 @@
+#include <string.h>
 #include "api/server.h"
 
-const struct route *const ALL_ROUTES[] = {
-	COMPANY_ROUTES,    AGENT_ROUTES,        PROJECT_ROUTES,     WORKSPACE_ROUTES,
-	CAPABILITY_ROUTES, ISSUE_ROUTES,        ENVIRONMENT_ROUTES, LEASE_ROUTES,
-	EXEC_ROUTES,       RUN_ROUTES,          RUN_LOG_ROUTES,     ACTIVITY_ROUTES,
-	SYSTEM_ROUTES,     EXEC_CONTROL_ROUTES, EXEC_OUTPUT_ROUTES, TERMINAL_ROUTES,
-	FILE_ROUTES,       ADAPTER_ROUTES,      EVENT_ROUTES,       HEARTBEAT_RUN_ROUTES,
-	OPENAPI_ROUTES,    METRICS_ROUTES,      TOKEN_ROUTES,       MEMBER_ROUTES,
-	USER_ROUTES,       SANDBOX_ROUTES,      CHANGE_ROUTES,      NULL,
-};
+/* Where the section of ROUTES begins and ends. */
+extern const struct route_table *const __start_berth_routes[], *const __stop_berth_routes[];
+
+static bool is_before(const struct route_table *a, const struct route_table *b)
+{
+	if (a->order != b->order)
+		return a->order < b->order;
+	return strcmp(a->routes->path, b->routes->path) < 0;
+}
+
+const struct route *route_table_at(size_t index)
+{
+	const struct route_table *const *from = __start_berth_routes, *const *to =
+									      __stop_berth_routes;
+
+	for (const struct route_table *const *table = from; table < to; table++) {
+		size_t before = 0;
+
+		for (const struct route_table *const *other = from; other < to; other++)
+			before += is_before(*other, *table);
+		if (before == index)
+			return (*table)->routes;
+	}
+	return NULL;
+}

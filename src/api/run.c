@@ -115,7 +115,7 @@ static const struct field LIST_QUERY[] = {
 };
 static const struct field NO_FIELDS[] = { { 0 } };
 
-const struct route RUN_ROUTES[] = {
+ROUTES(RUN_ROUTES, 100) = {
 	{ HTTP_GET, "/api/companies/:cid/runs", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
 	  .query = LIST_QUERY, .run = list, .answer = "RunPage", .summary = "Runs, newest first" },
 	{ HTTP_POST, "/api/companies/:cid/runs", ROUTE_IDEMPOTENT_KEY, RUN_FIELDS,

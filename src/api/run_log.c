@@ -289,7 +289,7 @@ static const struct field QUERY[] = {
 	{ 0 },
 };
 
-const struct route RUN_LOG_ROUTES[] = {
+ROUTES(RUN_LOG_ROUTES, 110) = {
 	{ HTTP_GET, "/api/runs/:id/log", ROUTE_STREAM, .access = ACCESS_READ,
 	  .subject = SUBJECT_RUN, .query = QUERY, .run = show_log,
 	  .summary = "The output of a run: NDJSON, or its bytes as application/octet-stream" },

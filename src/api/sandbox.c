@@ -110,7 +110,7 @@ static int test(void *arg, struct request *request, struct response *response, s
 
 static const struct field NO_FIELDS[] = { { 0 } };
 
-const struct route SANDBOX_ROUTES[] = {
+ROUTES(SANDBOX_ROUTES, 260) = {
 	{ HTTP_GET, "/api/companies/:cid/environments/default", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .run = show_default, .answer = "Environment",
 	  .errors = "environment_not_found",

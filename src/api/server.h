@@ -97,14 +97,25 @@ int server_start(const struct server_options *options, struct server **server, s
 int server_run(struct server *server, struct error *err);
 void server_free(struct server *server); /* stops it too, if server_run did not */
 
-/* One table per resource; each ends with path NULL. */
-extern const struct route COMPANY_ROUTES[], AGENT_ROUTES[], PROJECT_ROUTES[], ISSUE_ROUTES[];
-extern const struct route ENVIRONMENT_ROUTES[], LEASE_ROUTES[], EXEC_ROUTES[], RUN_ROUTES[];
-extern const struct route RUN_LOG_ROUTES[], ACTIVITY_ROUTES[], SYSTEM_ROUTES[], SANDBOX_ROUTES[];
-extern const struct route EXEC_CONTROL_ROUTES[], EXEC_OUTPUT_ROUTES[], TERMINAL_ROUTES[];
-extern const struct route ADAPTER_ROUTES[], FILE_ROUTES[], OPENAPI_ROUTES[], METRICS_ROUTES[];
-extern const struct route METRICS_PUBLIC_ROUTES[]; /* instead, with metrics_public */
-extern const struct route EVENT_ROUTES[], HEARTBEAT_RUN_ROUTES[];
-extern const struct route TOKEN_ROUTES[], MEMBER_ROUTES[], USER_ROUTES[];
-extern const struct route WORKSPACE_ROUTES[], CAPABILITY_ROUTES[], CHANGE_ROUTES[];
-extern const struct route *const ALL_ROUTES[]; /* NULL-terminated */
+/*
+ * Defines the routes of a resource, ended by path NULL, and registers them in a linker section: the
+ * router and the description of the API find them there, and there is no list. The description has
+ * the tables by `order`; a new one takes a number between its neighbours,
+ * `grep -rn "^ROUTES(" src/api`.
+ *
+ *     ROUTES(AGENT_ROUTES, 20) = { { HTTP_GET, "/api/agents/:id", ... }, { 0 } };
+ */
+struct route_table {
+	int order;
+	const struct route *routes;
+};
+#define ROUTES(ident, order)                                                                       \
+	extern const struct route ident[];                                                         \
+	static const struct route_table ident##_table = { (order), ident };                        \
+	static const struct route_table *const ident##_ref                                         \
+		__attribute__((used, section("berth_routes"))) = &ident##_table;                   \
+	const struct route ident[]
+/* The table at an index in that order; NULL past the last. */
+const struct route *route_table_at(size_t index);
+/* The second stands in for the first with metrics_public. */
+extern const struct route METRICS_ROUTES[], METRICS_PUBLIC_ROUTES[];

@@ -184,7 +184,7 @@ static const struct field BACKUP_FIELDS[] = {
 	{ 0 },
 };
 
-const struct route SYSTEM_ROUTES[] = {
+ROUTES(SYSTEM_ROUTES, 130) = {
 	{ HTTP_GET, "/api/health", .access = ACCESS_PUBLIC, .run = health, .answer = "Health",
 	  .summary = "Whether the server is well" },
 	{ HTTP_GET, "/api/audit", .access = ACCESS_ADMIN, .run = audit, .answer = "[Unexplained]",

@@ -333,7 +333,7 @@ static const struct field QUERY[] = {
 	{ 0 },
 };
 
-const struct route TERMINAL_ROUTES[] = {
+ROUTES(TERMINAL_ROUTES, 160) = {
 	{ HTTP_GET, "/api/execs/:id/terminal", ROUTE_IN_PLACE | ROUTE_WEBSOCKET,
 	  .access = ACCESS_BOARD, .subject = SUBJECT_EXEC, .query = QUERY, .run = attach,
 	  .summary = "Its terminal as a WebSocket" },

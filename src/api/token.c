@@ -190,7 +190,7 @@ static const struct field LIST_QUERY[] = {
 	{ 0 },
 };
 
-const struct route TOKEN_ROUTES[] = {
+ROUTES(TOKEN_ROUTES, 230) = {
 	{ HTTP_GET, "/api/tokens", .access = ACCESS_SIGNED_IN, .query = LIST_QUERY, .run = list,
 	  .answer = "[Token]", .errors = "forbidden",
 	  .summary = "One's tokens; local trust and admins see everybody's" },

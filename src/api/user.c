@@ -120,7 +120,7 @@ static const struct field PATCH_FIELDS[] = {
 	{ 0 },
 };
 
-const struct route USER_ROUTES[] = {
+ROUTES(USER_ROUTES, 250) = {
 	{ HTTP_GET, "/api/me", .access = ACCESS_SIGNED_IN, .run = me, .answer = "Me",
 	  .summary = "Who one is here" },
 	{ HTTP_GET, "/api/users", .access = ACCESS_ADMIN, .run = list, .answer = "[User]",

@@ -229,7 +229,7 @@ static const struct field LIST_QUERY[] = {
 	{ 0 },
 };
 
-const struct route WORKSPACE_ROUTES[] = {
+ROUTES(WORKSPACE_ROUTES, 40) = {
 	{ HTTP_GET, "/api/companies/:cid/execution-workspaces", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .query = LIST_QUERY, .run = list,
 	  .answer = "[ExecutionWorkspace]", .summary = "Directories that runs work in" },

@@ -4,7 +4,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 #define CONFIG_MAX (1 << 20)
 
@@ -136,13 +136,13 @@ static const struct flag TEST_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_ADAPTER_LS = {
+VERB(ADAPTER_LS, 440) = {
 	.name = "adapter ls",
 	.arguments = "",
 	.summary = "list the tools that runs with a prompt can use",
 	.run = adapter_ls,
 };
-const struct verb VERB_ADAPTER_TEST = {
+VERB(ADAPTER_TEST, 441) = {
 	.name = "adapter test",
 	.arguments = "TYPE",
 	.summary = "look for an adapter's tool where it would run",

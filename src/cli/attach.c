@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/follow.h"
 #include "cli/terminal.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 #include "http/websocket.h"
 
 #define KEYS_BYTES 4096
@@ -340,7 +340,7 @@ static const struct flag FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_ATTACH = {
+VERB(ATTACH, 120) = {
 	.name = "attach",
 	.arguments = "EXEC|RUN",
 	.summary = "come back to a command that is going, to its terminal or its output",

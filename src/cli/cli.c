@@ -12,10 +12,38 @@
 #include "base/text.h"
 #include "cli/args.h"
 
+/* Where the section of VERB begins and ends. */
+extern const struct verb_entry *const __start_berth_verbs[], *const __stop_berth_verbs[];
+
+static int by_order(const void *a, const void *b)
+{
+	const struct verb_entry *x = *(const struct verb_entry *const *)a;
+	const struct verb_entry *y = *(const struct verb_entry *const *)b;
+
+	if (x->order != y->order)
+		return x->order < y->order ? -1 : 1;
+	return strcmp(x->verb->name, y->verb->name);
+}
+
+const struct verb **verbs_in_order(void)
+{
+	size_t count = (size_t)(__stop_berth_verbs - __start_berth_verbs);
+	const struct verb **verbs = xcalloc(count + 1, sizeof(*verbs));
+	_cleanup_free_ const struct verb_entry **entries = xcalloc(count + 1, sizeof(*entries));
+
+	memcpy(entries, __start_berth_verbs, count * sizeof(*entries));
+	qsort(entries, count, sizeof(*entries), by_order);
+	for (size_t i = 0; i < count; i++)
+		verbs[i] = entries[i]->verb;
+	return verbs;
+}
+
 /* The verb whose one or two words begin argv; *words says how many. */
 static const struct verb *find_verb(int argc, char **argv, int *words)
 {
-	for (const struct verb *const *at = VERBS; *at; at++) {
+	_cleanup_free_ const struct verb **verbs = verbs_in_order();
+
+	for (const struct verb **at = verbs; *at; at++) {
 		const char *space = strchr((*at)->name, ' ');
 		size_t first = space ? (size_t)(space - (*at)->name) : strlen((*at)->name);
 
@@ -43,7 +71,9 @@ static bool is_in_group(const struct verb *verb, const char *word)
 
 static bool is_group(const char *word)
 {
-	for (const struct verb *const *at = VERBS; *at; at++) {
+	_cleanup_free_ const struct verb **verbs = verbs_in_order();
+
+	for (const struct verb **at = verbs; *at; at++) {
 		if (is_in_group(*at, word))
 			return true;
 	}
@@ -144,10 +174,12 @@ static void print_summary(FILE *to, const struct verb *verb)
 
 void print_help(FILE *to)
 {
+	_cleanup_free_ const struct verb **verbs = verbs_in_order();
+
 	fputs("berth: leased places to execute for AI agents\n\n"
 	      "usage: berth VERB [flags] [arguments]\n\n",
 	      to);
-	for (const struct verb *const *at = VERBS; *at; at++)
+	for (const struct verb **at = verbs; *at; at++)
 		print_summary(to, *at);
 	fputs("\n`berth VERB --help` tells what a verb takes. Try: berth run -- echo hello\n", to);
 }
@@ -182,11 +214,12 @@ static int tell_group(int argc, char **argv)
 {
 	bool asked = argc > 1 && (streq(argv[1], "--help") || streq(argv[1], "-h"));
 	FILE *to = asked ? stdout : stderr;
+	_cleanup_free_ const struct verb **verbs = verbs_in_order();
 
 	if (!asked)
 		fprintf(to, "berth: \"%s\" needs one of its verbs%s%s\n", argv[0],
 			argc > 1 ? ", not " : "", argc > 1 ? argv[1] : "");
-	for (const struct verb *const *at = VERBS; *at; at++) {
+	for (const struct verb **at = verbs; *at; at++) {
 		if (is_in_group(*at, argv[0]))
 			print_summary(to, *at);
 	}

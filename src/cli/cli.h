@@ -1,6 +1,7 @@
 /*
- * The command line. A verb is one file with one `const struct verb` at its foot; adding one touches
- * that file and the table in verbs.c. Verbs talk HTTP to a server and never open the database.
+ * The command line. A verb is defined with VERB at the foot of the file that runs it, which puts it
+ * into help, completion and the manual page; there is no list. Verbs talk HTTP to a server and never
+ * open the database.
  *
  * Results go to stdout, progress and errors to stderr; --json gives the API's own objects.
  */
@@ -71,7 +72,25 @@ struct verb {
 	const char *(*usual)(const char *flag); /* value of a flag that is not given; may be NULL */
 	int (*run)(struct cli *cli, const struct args *args); /* the program's exit code */
 };
-extern const struct verb *const VERBS[]; /* NULL-terminated, in the order of the help */
+
+/*
+ * Defines a verb and registers it in a linker section. Help, completion and manual page list verbs
+ * by `order`; a new one takes a number between its neighbours, `grep -rn "^VERB(" src/cli`.
+ *
+ *     VERB(WHOAMI, 520) = { .name = "whoami", .summary = "...", .run = whoami };
+ */
+struct verb_entry {
+	int order;
+	const struct verb *verb;
+};
+#define VERB(ident, order)                                                                         \
+	static const struct verb VERB_##ident;                                                     \
+	static const struct verb_entry VERB_##ident##_entry = { (order), &VERB_##ident };          \
+	static const struct verb_entry *const VERB_##ident##_ref                                   \
+		__attribute__((used, section("berth_verbs"))) = &VERB_##ident##_entry;             \
+	static const struct verb VERB_##ident
+/* All of them by their order, NULL-terminated; the caller frees the array. */
+const struct verb **verbs_in_order(void);
 extern const struct flag GLOBAL_FLAGS[];
 /* Whether the verb has a flag of its own under the name of this one of GLOBAL_FLAGS. */
 bool flag_is_own(const struct verb *verb, const struct flag *flag);
@@ -94,3 +113,10 @@ void print_fields(const json_t *object, const char *const *columns);
 /* Bytes from a place to a terminal: escape sequences that would act on it are kept from a tty table
  * cell. */
 void print_cell(FILE *to, const char *text);
+
+/* What -e gave, into the body's env. */
+int put_variables(const struct args *args, json_t *body, struct error *err);
+/* A JSON object given on the command line, or @FILE with one; new reference. */
+json_t *config_argument(const char *text, struct error *err);
+/* The terminal here into the body's tty. */
+void put_terminal(json_t *body);

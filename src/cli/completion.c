@@ -3,7 +3,7 @@
  * server is asked and no program is run at every TAB.
  */
 #include "base/text.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 /* The verbs that begin with this word, or the group's own: "env" of "env add". */
 static size_t first_word(const struct verb *verb)
@@ -17,11 +17,11 @@ static bool is_group(const struct verb *verb)
 }
 
 /* True for the first verb of the table that begins with its word. */
-static bool opens_word(const struct verb *const *at)
+static bool opens_word(const struct verb **verbs, const struct verb **at)
 {
 	size_t len = first_word(*at);
 
-	for (const struct verb *const *before = VERBS; before < at; before++)
+	for (const struct verb **before = verbs; before < at; before++)
 		if (first_word(*before) == len && strncmp((*before)->name, (*at)->name, len) == 0)
 			return false;
 	return true;
@@ -94,18 +94,18 @@ static void bash_verb(struct buf *out, const struct verb *verb)
 	buf_puts(out, "\t\tesac\n\t\t;;\n");
 }
 
-static void bash_words(struct buf *out)
+static void bash_words(struct buf *out, const struct verb **verbs)
 {
 	buf_puts(out, "\tlocal words='");
-	for (const struct verb *const *at = VERBS; *at; at++)
-		if (opens_word(at))
+	for (const struct verb **at = verbs; *at; at++)
+		if (opens_word(verbs, at))
 			buf_printf(out, "%.*s ", (int)first_word(*at), (*at)->name);
 	buf_puts(out, "help'\n\tlocal second=\n\tcase ${COMP_WORDS[1]} in\n");
-	for (const struct verb *const *at = VERBS; *at; at++) {
-		if (!is_group(*at) || !opens_word(at))
+	for (const struct verb **at = verbs; *at; at++) {
+		if (!is_group(*at) || !opens_word(verbs, at))
 			continue;
 		buf_printf(out, "\t%.*s) second='", (int)first_word(*at), (*at)->name);
-		for (const struct verb *const *v = at; *v; v++)
+		for (const struct verb **v = at; *v; v++)
 			if (is_group(*v) && same_word(*v, *at))
 				buf_printf(out, "%s ", (*v)->name + first_word(*v) + 1);
 		buf_puts(out, "' ;;\n");
@@ -113,13 +113,13 @@ static void bash_words(struct buf *out)
 	buf_puts(out, "\tesac\n");
 }
 
-static void put_bash(struct buf *out)
+static void put_bash(struct buf *out, const struct verb **verbs)
 {
 	buf_puts(out, "# berth completion for bash\n_berth() {\n"
 		      "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
 		      "\tlocal verb flags values kind\n"
 		      "\tCOMPREPLY=()\n");
-	bash_words(out);
+	bash_words(out, verbs);
 	buf_puts(out, "\tif [ \"$COMP_CWORD\" -eq 1 ]; then\n"
 		      "\t\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n\t\treturn\n\tfi\n"
 		      "\tif [ \"$COMP_CWORD\" -eq 2 ] && [ -n \"$second\" ]; then\n"
@@ -127,7 +127,7 @@ static void put_bash(struct buf *out)
 		      "\tverb=${COMP_WORDS[1]}\n"
 		      "\t[ -n \"$second\" ] && verb=\"$verb ${COMP_WORDS[2]}\"\n"
 		      "\tcase $verb in\n");
-	for (const struct verb *const *at = VERBS; *at; at++)
+	for (const struct verb **at = verbs; *at; at++)
 		bash_verb(out, *at);
 	buf_puts(out, "\tesac\n"
 		      "\tif [ -n \"$values\" ]; then\n"
@@ -175,20 +175,20 @@ static void zsh_described(struct buf *out, const char *name, size_t len, const c
 	buf_puts(out, "'");
 }
 
-static void put_zsh(struct buf *out)
+static void put_zsh(struct buf *out, const struct verb **verbs)
 {
 	buf_puts(out, "#compdef berth\n_berth() {\n\tlocal -a words_of seconds\n\tlocal verb\n"
 		      "\twords_of=(");
-	for (const struct verb *const *at = VERBS; *at; at++)
-		if (opens_word(at))
+	for (const struct verb **at = verbs; *at; at++)
+		if (opens_word(verbs, at))
 			zsh_described(out, (*at)->name, first_word(*at),
 				      is_group(*at) ? "..." : (*at)->summary);
 	buf_puts(out, ")\n\tcase $words[2] in\n");
-	for (const struct verb *const *at = VERBS; *at; at++) {
-		if (!is_group(*at) || !opens_word(at))
+	for (const struct verb **at = verbs; *at; at++) {
+		if (!is_group(*at) || !opens_word(verbs, at))
 			continue;
 		buf_printf(out, "\t%.*s) seconds=(", (int)first_word(*at), (*at)->name);
-		for (const struct verb *const *v = at; *v; v++)
+		for (const struct verb **v = at; *v; v++)
 			if (is_group(*v) && same_word(*v, *at))
 				zsh_described(out, (*v)->name + first_word(*v) + 1,
 					      strlen((*v)->name) - first_word(*v) - 1,
@@ -203,7 +203,7 @@ static void put_zsh(struct buf *out)
 		      "\tif (( $#seconds )); then\n\t\tverb=\"$verb $words[3]\"\n"
 		      "\t\tshift words\n\t\t(( CURRENT-- ))\n\tfi\n"
 		      "\tshift words\n\t(( CURRENT-- ))\n\tcase $verb in\n");
-	for (const struct verb *const *at = VERBS; *at; at++)
+	for (const struct verb **at = verbs; *at; at++)
 		zsh_verb(out, *at);
 	buf_puts(out, "\tesac\n}\n_berth \"$@\"\n");
 }
@@ -237,7 +237,7 @@ static void fish_word(struct buf *out, const char *condition, const char *name, 
 	buf_puts(out, "'\n");
 }
 
-static void put_fish(struct buf *out)
+static void put_fish(struct buf *out, const struct verb **verbs)
 {
 	buf_puts(out, "# berth completion for fish\n"
 		      "function __berth_is\n"
@@ -250,11 +250,11 @@ static void put_fish(struct buf *out)
 		      "\tset -l words (commandline -opc)\n"
 		      "\ttest (count $words) -eq (math (count $argv) + 1); and __berth_is $argv\n"
 		      "end\n");
-	for (const struct verb *const *at = VERBS; *at; at++) {
+	for (const struct verb **at = verbs; *at; at++) {
 		const struct verb *verb = *at;
 		size_t len = first_word(verb);
 
-		if (opens_word(at))
+		if (opens_word(verbs, at))
 			fish_word(out, "__fish_use_subcommand", verb->name, len,
 				  is_group(verb) ? "..." : verb->summary);
 		if (is_group(verb)) {
@@ -271,18 +271,19 @@ static void put_fish(struct buf *out)
 
 static const struct {
 	const char *name;
-	void (*put)(struct buf *out);
+	void (*put)(struct buf *out, const struct verb **verbs);
 } SHELLS[] = { { "bash", put_bash }, { "zsh", put_zsh }, { "fish", put_fish } };
 
 static int completion(struct cli *cli, const struct args *args)
 {
+	_cleanup_free_ const struct verb **verbs = verbs_in_order();
 	_cleanup_buf_ struct buf out = { 0 };
 	(void)cli;
 
 	for (size_t i = 0; i < ARRAY_SIZE(SHELLS); i++) {
 		if (!streq(args->positional[0], SHELLS[i].name))
 			continue;
-		SHELLS[i].put(&out);
+		SHELLS[i].put(&out, verbs);
 		fputs(buf_str(&out), stdout);
 		return 0;
 	}
@@ -291,7 +292,7 @@ static int completion(struct cli *cli, const struct args *args)
 	return EXIT_USAGE;
 }
 
-const struct verb VERB_COMPLETION = {
+VERB(COMPLETION, 680) = {
 	.name = "completion",
 	.arguments = "bash|zsh|fish",
 	.summary = "a script that completes berth's verbs and flags",

@@ -1,7 +1,7 @@
 #include "base/text.h"
 #include "cli/api.h"
 #include "cli/settings.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static int check(struct cli *cli, const struct args *args)
 {
@@ -146,7 +146,7 @@ static const struct flag SHOW_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_CONFIG_CHECK = {
+VERB(CONFIG_CHECK, 610) = {
 	.name = "config check",
 	.arguments = "",
 	.summary = "whether `berth serve` would take its config file",
@@ -155,7 +155,7 @@ const struct verb VERB_CONFIG_CHECK = {
 	.flags = CHECK_FLAGS,
 	.run = check,
 };
-const struct verb VERB_CONFIG_SHOW = {
+VERB(CONFIG_SHOW, 611) = {
 	.name = "config show",
 	.arguments = "",
 	.summary = "settings of `berth serve`, and where each was said",

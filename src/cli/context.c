@@ -1,6 +1,6 @@
 #include "base/text.h"
 #include "cli/record.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 /* Context records: companies, agents, projects, issues, execution workspaces. */
 
@@ -54,16 +54,16 @@ static const struct flag COMPANY_FLAGS[] = {
 	{ "prefix", 0, "PREFIX", "what the names of its issues begin with", false },
 	{ 0 },
 };
-const struct verb VERB_COMPANY_LS = {
+VERB(COMPANY_LS, 340) = {
 	.name = "company ls", .arguments = "", .summary = "list companies", .run = company_ls
 };
-const struct verb VERB_COMPANY_ADD = { .name = "company add",
-				       .arguments = "NAME",
-				       .flags = COMPANY_FLAGS,
-				       .min_args = 1,
-				       .max_args = 1,
-				       .summary = "add a company; prints its id",
-				       .run = company_add };
+VERB(COMPANY_ADD, 341) = { .name = "company add",
+			   .arguments = "NAME",
+			   .flags = COMPANY_FLAGS,
+			   .min_args = 1,
+			   .max_args = 1,
+			   .summary = "add a company; prints its id",
+			   .run = company_add };
 
 /* ---- agents ---- */
 
@@ -142,14 +142,14 @@ static const struct flag AGENT_FLAGS[] = {
 	{ "title", 0, "TEXT", "for people", false },
 	{ 0 },
 };
-const struct verb VERB_AGENT_ADD = { .name = "agent add",
-				     .arguments = "NAME",
-				     .flags = AGENT_FLAGS,
-				     .min_args = 1,
-				     .max_args = 1,
-				     .summary = "add an agent; prints its id",
-				     .run = agent_add };
-RECORD_VERBS(AGENT, "agent", AGENT_KIND);
+VERB(AGENT_ADD, 360) = { .name = "agent add",
+			 .arguments = "NAME",
+			 .flags = AGENT_FLAGS,
+			 .min_args = 1,
+			 .max_args = 1,
+			 .summary = "add an agent; prints its id",
+			 .run = agent_add };
+RECORD_VERBS("agent", AGENT_KIND, 360);
 
 /* ---- projects ---- */
 
@@ -203,14 +203,14 @@ static const struct flag PROJECT_FLAGS[] = {
 	{ "status", 0, "STATUS", "backlog (default), planned, in_progress, ...", false },
 	{ 0 },
 };
-const struct verb VERB_PROJECT_ADD = { .name = "project add",
-				       .arguments = "NAME",
-				       .flags = PROJECT_FLAGS,
-				       .min_args = 1,
-				       .max_args = 1,
-				       .summary = "add a project; prints its id",
-				       .run = project_add };
-RECORD_VERBS(PROJECT, "project", PROJECT_KIND);
+VERB(PROJECT_ADD, 380) = { .name = "project add",
+			   .arguments = "NAME",
+			   .flags = PROJECT_FLAGS,
+			   .min_args = 1,
+			   .max_args = 1,
+			   .summary = "add a project; prints its id",
+			   .run = project_add };
+RECORD_VERBS("project", PROJECT_KIND, 380);
 
 /* ---- issues ---- */
 
@@ -283,14 +283,14 @@ static const struct flag ISSUE_FLAGS[] = {
 	{ "priority", 0, "PRIORITY", "critical, high, medium (default), low", false },
 	{ 0 },
 };
-const struct verb VERB_ISSUE_ADD = { .name = "issue add",
-				     .arguments = "TITLE",
-				     .flags = ISSUE_FLAGS,
-				     .min_args = 1,
-				     .max_args = 1,
-				     .summary = "add an issue; prints its id",
-				     .run = issue_add };
-RECORD_VERBS(ISSUE, "issue", ISSUE_KIND);
+VERB(ISSUE_ADD, 400) = { .name = "issue add",
+			 .arguments = "TITLE",
+			 .flags = ISSUE_FLAGS,
+			 .min_args = 1,
+			 .max_args = 1,
+			 .summary = "add an issue; prints its id",
+			 .run = issue_add };
+RECORD_VERBS("issue", ISSUE_KIND, 400);
 
 /* ---- execution workspaces ---- */
 
@@ -372,17 +372,17 @@ static const struct flag WORKSPACE_FLAGS[] = {
 	{ "provision", 0, "COMMAND", "run in the place before a run's own command", false },
 	{ 0 },
 };
-const struct verb VERB_WORKSPACE_ADD = { .name = "workspace add",
-					 .arguments = "NAME",
-					 .flags = WORKSPACE_FLAGS,
-					 .min_args = 1,
-					 .max_args = 1,
-					 .summary = "add an execution workspace; prints its id",
-					 .run = workspace_add };
-RECORD_VERBS(WORKSPACE, "workspace", WORKSPACE_KIND);
-const struct verb VERB_WORKSPACE_CLOSE = { .name = "workspace close",
-					   .arguments = "NAME",
-					   .min_args = 1,
-					   .max_args = 1,
-					   .summary = "archive a workspace that nothing uses",
-					   .run = workspace_close };
+VERB(WORKSPACE_ADD, 420) = { .name = "workspace add",
+			     .arguments = "NAME",
+			     .flags = WORKSPACE_FLAGS,
+			     .min_args = 1,
+			     .max_args = 1,
+			     .summary = "add an execution workspace; prints its id",
+			     .run = workspace_add };
+RECORD_VERBS("workspace", WORKSPACE_KIND, 420);
+VERB(WORKSPACE_CLOSE, 424) = { .name = "workspace close",
+			       .arguments = "NAME",
+			       .min_args = 1,
+			       .max_args = 1,
+			       .summary = "archive a workspace that nothing uses",
+			       .run = workspace_close };

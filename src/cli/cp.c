@@ -13,7 +13,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 #define DEPTH_MAX 128
 #define HOLE_MIN 4096
@@ -392,7 +392,7 @@ static const struct flag FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_CP = {
+VERB(CP, 130) = {
 	.name = "cp",
 	.arguments = "SRC LEASE:DST | LEASE:SRC DST",
 	.summary = "copy files and directories to a place or from it",

@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 enum verdict { GOOD, WORTH_KNOWING, BAD };
 static const char *const VERDICTS[] = { "ok", "note", "bad" };
@@ -364,9 +364,8 @@ static int doctor(struct cli *cli, const struct args *args)
 	return e.sick ? 1 : 0;
 }
 
-const struct verb VERB_DOCTOR = { .name = "doctor",
-				  .arguments = "",
-				  .run = doctor,
-				  .flags = FLAGS,
-				  .summary =
-					  "check this machine and the server, and name the fix" };
+VERB(DOCTOR, 630) = { .name = "doctor",
+		      .arguments = "",
+		      .run = doctor,
+		      .flags = FLAGS,
+		      .summary = "check this machine and the server, and name the fix" };

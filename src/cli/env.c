@@ -1,6 +1,6 @@
 #include "base/text.h"
 #include "cli/record.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static const char *const COLUMNS[] = { "ID=id",         "NAME=name",
 				       "DRIVER=driver", "PROVIDER=config.provider",
@@ -166,36 +166,35 @@ static const struct flag ADD_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_ENV_ADD = { .name = "env add",
-				   .arguments = "NAME",
-				   .flags = ADD_FLAGS,
-				   .summary = "add an environment; prints its id",
-				   .min_args = 1,
-				   .max_args = 1,
-				   .run = env_add };
-RECORD_VERBS(ENV, "env", ENVIRONMENT_KIND);
+VERB(ENV_ADD, 300) = { .name = "env add",
+		       .arguments = "NAME",
+		       .flags = ADD_FLAGS,
+		       .summary = "add an environment; prints its id",
+		       .min_args = 1,
+		       .max_args = 1,
+		       .run = env_add };
+RECORD_VERBS("env", ENVIRONMENT_KIND, 300);
 
 static const struct flag ARCHIVE_FLAGS[] = {
 	{ "undo", 0, NULL, "make it active again", false },
 	{ 0 },
 };
-const struct verb VERB_ENV_ARCHIVE = { .name = "env archive",
-				       .arguments = "NAME",
-				       .flags = ARCHIVE_FLAGS,
-				       .run = env_archive,
-				       .min_args = 1,
-				       .max_args = 1,
-				       .summary = "take no new leases there" };
-const struct verb VERB_ENV_USAGE = { .name = "env usage",
-				     .arguments = "NAME",
-				     .run = env_usage,
-				     .min_args = 1,
-				     .max_args = 1,
-				     .summary =
-					     "who has chosen it, and whether it can be removed" };
-const struct verb VERB_ENV_PROBE = { .name = "env probe",
-				     .arguments = "NAME",
-				     .run = env_probe,
-				     .summary = "try whether it can be used",
-				     .min_args = 1,
-				     .max_args = 1 };
+VERB(ENV_ARCHIVE, 304) = { .name = "env archive",
+			   .arguments = "NAME",
+			   .flags = ARCHIVE_FLAGS,
+			   .run = env_archive,
+			   .min_args = 1,
+			   .max_args = 1,
+			   .summary = "take no new leases there" };
+VERB(ENV_USAGE, 305) = { .name = "env usage",
+			 .arguments = "NAME",
+			 .run = env_usage,
+			 .min_args = 1,
+			 .max_args = 1,
+			 .summary = "who has chosen it, and whether it can be removed" };
+VERB(ENV_PROBE, 310) = { .name = "env probe",
+			 .arguments = "NAME",
+			 .run = env_probe,
+			 .summary = "try whether it can be used",
+			 .min_args = 1,
+			 .max_args = 1 };

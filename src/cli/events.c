@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/sse.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 #define RECENT 100 /* events shown when nobody says since when */
 
@@ -116,11 +116,11 @@ static const struct flag FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_EVENTS = { .name = "events",
-				  .arguments = "",
-				  .flags = FLAGS,
-				  .summary = "what happens in a company: runs, agents, changes",
-				  .help = "Without --since: the most recent ones, or with -f only "
-					  "new ones. --json gives one\n"
-					  "object a line; its id is what --since takes.",
-				  .run = events_verb };
+VERB(EVENTS, 210) = { .name = "events",
+		      .arguments = "",
+		      .flags = FLAGS,
+		      .summary = "what happens in a company: runs, agents, changes",
+		      .help = "Without --since: the most recent ones, or with -f only "
+			      "new ones. --json gives one\n"
+			      "object a line; its id is what --since takes.",
+		      .run = events_verb };

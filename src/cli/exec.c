@@ -5,7 +5,7 @@
 #include "cli/follow.h"
 #include "cli/stdin_pump.h"
 #include "cli/terminal.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static const struct flag FLAGS[] = {
 	{ "generation", 0, "N", "as acquire said; a stale one is refused", false },
@@ -114,7 +114,7 @@ static int exec_verb(struct cli *cli, const struct args *args)
 	return tty ? sit_down(cli, &api, id) : listen_to(cli, &api, id, args_has(args, "stdin"));
 }
 
-const struct verb VERB_EXEC = {
+VERB(EXEC, 110) = {
 	.name = "exec",
 	.arguments = "LEASE -- CMD...",
 	.summary = "run a command in a place that is held already",

@@ -1,6 +1,6 @@
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static const char *const COLUMNS[] = { "ID=id",
 				       "STATUS=status",
@@ -262,60 +262,59 @@ static const struct flag PAUSE_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_LEASE_ACQUIRE = { .name = "lease acquire",
-					 .arguments = "ENVIRONMENT",
-					 .flags = ACQUIRE_FLAGS,
-					 .min_args = 1,
-					 .max_args = 1,
-					 .summary = "hold a place; prints lease id and generation",
-					 .run = lease_acquire_verb };
-const struct verb VERB_LEASE_LS = { .name = "lease ls",
-				    .arguments = "ENVIRONMENT",
-				    .flags = LS_FLAGS,
-				    .min_args = 1,
-				    .max_args = 1,
-				    .summary = "leases of an environment",
-				    .run = lease_ls_verb };
-const struct verb VERB_LEASE_SHOW = { .name = "lease show",
-				      .arguments = "LEASE",
-				      .min_args = 1,
-				      .max_args = 1,
-				      .summary = "show one lease",
-				      .run = lease_show_verb };
-const struct verb VERB_LEASE_RENEW = { .name = "lease renew",
-				       .arguments = "LEASE",
-				       .flags = RENEW_FLAGS,
-				       .min_args = 1,
-				       .max_args = 1,
-				       .summary = "hold on for longer",
-				       .run = lease_renew_verb };
-const struct verb VERB_LEASE_PAUSE = { .name = "lease pause",
-				       .arguments = "LEASE",
-				       .flags = PAUSE_FLAGS,
-				       .min_args = 1,
-				       .max_args = 1,
-				       .summary = "let everything in the place stand still",
-				       .run = lease_pause_verb };
-const struct verb VERB_LEASE_RESUME = { .name = "lease resume",
-					.arguments = "LEASE",
-					.flags = PAUSE_FLAGS,
-					.min_args = 1,
-					.max_args = 1,
-					.summary = "let it go on",
-					.run = lease_resume_verb };
-const struct verb VERB_LEASE_RELEASE = { .name = "lease release",
-					 .arguments = "LEASE",
-					 .flags = RELEASE_FLAGS,
-					 .min_args = 1,
-					 .max_args = 1,
-					 .summary = "give the place back",
-					 .run = lease_release_verb };
-const struct verb VERB_LEASE_DESTROY = {
-	.name = "lease destroy",
-	.arguments = "LEASE",
-	.flags = PAUSE_FLAGS,
-	.min_args = 1,
-	.max_args = 1,
-	.summary = "end the lease and delete its place, also one that is retained or free",
-	.run = lease_destroy_verb
-};
+VERB(LEASE_ACQUIRE, 320) = { .name = "lease acquire",
+			     .arguments = "ENVIRONMENT",
+			     .flags = ACQUIRE_FLAGS,
+			     .min_args = 1,
+			     .max_args = 1,
+			     .summary = "hold a place; prints lease id and generation",
+			     .run = lease_acquire_verb };
+VERB(LEASE_LS, 321) = { .name = "lease ls",
+			.arguments = "ENVIRONMENT",
+			.flags = LS_FLAGS,
+			.min_args = 1,
+			.max_args = 1,
+			.summary = "leases of an environment",
+			.run = lease_ls_verb };
+VERB(LEASE_SHOW, 322) = { .name = "lease show",
+			  .arguments = "LEASE",
+			  .min_args = 1,
+			  .max_args = 1,
+			  .summary = "show one lease",
+			  .run = lease_show_verb };
+VERB(LEASE_RENEW, 323) = { .name = "lease renew",
+			   .arguments = "LEASE",
+			   .flags = RENEW_FLAGS,
+			   .min_args = 1,
+			   .max_args = 1,
+			   .summary = "hold on for longer",
+			   .run = lease_renew_verb };
+VERB(LEASE_PAUSE, 324) = { .name = "lease pause",
+			   .arguments = "LEASE",
+			   .flags = PAUSE_FLAGS,
+			   .min_args = 1,
+			   .max_args = 1,
+			   .summary = "let everything in the place stand still",
+			   .run = lease_pause_verb };
+VERB(LEASE_RESUME, 325) = { .name = "lease resume",
+			    .arguments = "LEASE",
+			    .flags = PAUSE_FLAGS,
+			    .min_args = 1,
+			    .max_args = 1,
+			    .summary = "let it go on",
+			    .run = lease_resume_verb };
+VERB(LEASE_RELEASE, 326) = { .name = "lease release",
+			     .arguments = "LEASE",
+			     .flags = RELEASE_FLAGS,
+			     .min_args = 1,
+			     .max_args = 1,
+			     .summary = "give the place back",
+			     .run = lease_release_verb };
+VERB(LEASE_DESTROY,
+     327) = { .name = "lease destroy",
+	      .arguments = "LEASE",
+	      .flags = PAUSE_FLAGS,
+	      .min_args = 1,
+	      .max_args = 1,
+	      .summary = "end the lease and delete its place, also one that is retained or free",
+	      .run = lease_destroy_verb };

@@ -2,7 +2,7 @@
  * Manual pages as roff, written from the table of verbs.
  */
 #include "base/text.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 /* A dash is a minus, a backslash shows itself, and no line begins with a dot or a quote. */
 static void put_text(struct buf *out, const char *text)
@@ -104,6 +104,8 @@ static void put_page(struct buf *out, const struct verb *verb)
 
 static void put_overview(struct buf *out)
 {
+	_cleanup_free_ const struct verb **verbs = verbs_in_order();
+
 	put_title(out, "berth");
 	buf_puts(out,
 		 ".SH NAME\nberth \\- leased places to execute for AI agents\n"
@@ -115,7 +117,7 @@ static void put_overview(struct buf *out)
 		 ".SH OPTIONS OF EVERY VERB\n");
 	put_flags(out, NULL, GLOBAL_FLAGS);
 	buf_puts(out, ".SH VERBS\n");
-	for (const struct verb *const *at = VERBS; *at; at++) {
+	for (const struct verb **at = verbs; *at; at++) {
 		buf_puts(out, ".SS ");
 		put_usage(out, *at);
 		put_verb(out, *at);
@@ -134,11 +136,12 @@ static void put_overview(struct buf *out)
 
 static const struct verb *find(const struct args *args)
 {
+	_cleanup_free_ const struct verb **verbs = verbs_in_order();
 	_cleanup_buf_ struct buf name = { 0 };
 
 	for (size_t i = 0; i < args->positionals; i++)
 		buf_printf(&name, "%s%s", i ? " " : "", args->positional[i]);
-	for (const struct verb *const *at = VERBS; *at; at++)
+	for (const struct verb **at = verbs; *at; at++)
 		if (streq((*at)->name, buf_str(&name)))
 			return *at;
 	return NULL;
@@ -162,7 +165,7 @@ static int man(struct cli *cli, const struct args *args)
 	return 0;
 }
 
-const struct verb VERB_MAN = {
+VERB(MAN, 690) = {
 	.name = "man",
 	.arguments = "[VERB]",
 	.summary = "the manual page, as roff",

@@ -1,6 +1,6 @@
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 /* A member is a user, or with --agent an agent; both by name or id. */
 static int member_path(struct cli *cli, struct api *api, const struct args *args, char **path,
@@ -110,22 +110,21 @@ static const struct flag SET_FLAGS[] = {
 };
 static const struct flag RM_FLAGS[] = { AGENT, { 0 } };
 
-const struct verb VERB_MEMBER_SET = { .name = "member set",
-				      .arguments = "NAME",
-				      .flags = SET_FLAGS,
-				      .min_args = 1,
-				      .max_args = 1,
-				      .summary =
-					      "make somebody a member of the company, or change it",
-				      .run = member_set };
-const struct verb VERB_MEMBER_LS = { .name = "member ls",
-				     .arguments = "",
-				     .summary = "list the company's members",
-				     .run = member_ls };
-const struct verb VERB_MEMBER_RM = { .name = "member rm",
-				     .arguments = "NAME",
-				     .flags = RM_FLAGS,
-				     .min_args = 1,
-				     .max_args = 1,
-				     .summary = "end a membership",
-				     .run = member_rm };
+VERB(MEMBER_SET, 500) = { .name = "member set",
+			  .arguments = "NAME",
+			  .flags = SET_FLAGS,
+			  .min_args = 1,
+			  .max_args = 1,
+			  .summary = "make somebody a member of the company, or change it",
+			  .run = member_set };
+VERB(MEMBER_LS, 501) = { .name = "member ls",
+			 .arguments = "",
+			 .summary = "list the company's members",
+			 .run = member_ls };
+VERB(MEMBER_RM, 502) = { .name = "member rm",
+			 .arguments = "NAME",
+			 .flags = RM_FLAGS,
+			 .min_args = 1,
+			 .max_args = 1,
+			 .summary = "end a membership",
+			 .run = member_rm };

@@ -1,10 +1,9 @@
 #include "api/openapi.h"
-#include "api/server.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static int openapi(struct cli *cli, const struct args *args)
 {
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 	_cleanup_free_ char *page = NULL;
 
 	(void)cli;
@@ -22,7 +21,7 @@ static const struct flag FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_OPENAPI = {
+VERB(OPENAPI, 670) = {
 	.name = "openapi",
 	.arguments = "",
 	.summary = "the description of this program's API (OpenAPI 3.1)",

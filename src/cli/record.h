@@ -57,25 +57,26 @@ extern const struct record_kind ENVIRONMENT_KIND, AGENT_KIND, PROJECT_KIND, ISSU
 	WORKSPACE_KIND;
 
 /* Verbs that differ in nothing but the kind of record. */
-#define RECORD_VERB(ident, word, noun_text, kind, does, arguments_text, count, flag_table, text)   \
+#define RECORD_VERB(ident, order, full_name, kind, does, arguments_text, count, flag_table, text)  \
 	static int ident##_run(struct cli *cli, const struct args *args)                           \
 	{                                                                                          \
 		return does(cli, args, &(kind));                                                   \
 	}                                                                                          \
-	const struct verb ident = { .name = noun_text " " word,                                    \
-				    .arguments = (arguments_text),                                 \
-				    .summary = (text),                                             \
-				    .flags = (flag_table),                                         \
-				    .min_args = (count),                                           \
-				    .max_args = (count),                                           \
-				    .run = ident##_run }
+	VERB(ident, order) = { .name = (full_name),                                                \
+			       .arguments = (arguments_text),                                      \
+			       .summary = (text),                                                  \
+			       .flags = (flag_table),                                              \
+			       .min_args = (count),                                                \
+			       .max_args = (count),                                                \
+			       .run = ident##_run }
 extern const struct flag RECORD_LS_FLAGS[];
-#define RECORD_VERBS(IDENT, noun, kind)                                                            \
-	RECORD_VERB(VERB_##IDENT##_LS, "ls", noun, kind, record_ls, "", 0, RECORD_LS_FLAGS,        \
+/* Behind `add`, whose order is given; the verb of its own that a kind has goes before `rm`. */
+#define RECORD_VERBS(noun, kind, order)                                                            \
+	RECORD_VERB(kind##_LS, (order) + 1, noun " ls", kind, record_ls, "", 0, RECORD_LS_FLAGS,   \
 		    "list " noun "s");                                                             \
-	RECORD_VERB(VERB_##IDENT##_SHOW, "show", noun, kind, record_show, "NAME", 1, NULL,         \
+	RECORD_VERB(kind##_SHOW, (order) + 2, noun " show", kind, record_show, "NAME", 1, NULL,    \
 		    "show one " noun);                                                             \
-	RECORD_VERB(VERB_##IDENT##_EDIT, "edit", noun, kind, record_edit, "NAME", 1, NULL,         \
+	RECORD_VERB(kind##_EDIT, (order) + 3, noun " edit", kind, record_edit, "NAME", 1, NULL,    \
 		    "change one " noun " in $EDITOR");                                             \
-	RECORD_VERB(VERB_##IDENT##_RM, "rm", noun, kind, record_rm, "NAME", 1, NULL,               \
+	RECORD_VERB(kind##_RM, (order) + 9, noun " rm", kind, record_rm, "NAME", 1, NULL,          \
 		    "remove one " noun " that nothing needs")

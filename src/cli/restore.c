@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 #include "db/restore.h"
 
 #define DATABASE "berth.db"
@@ -92,7 +92,7 @@ static int restore(struct cli *cli, const struct args *args)
 	return 0;
 }
 
-const struct verb VERB_RESTORE = {
+VERB(RESTORE, 660) = {
 	.name = "restore",
 	.arguments = "FILE",
 	.summary = "put a backup into an empty data directory (--data DIR)",

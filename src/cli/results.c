@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/run_files.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static const char *const COLUMNS[] = { "CHANGE=kind",   "FATE=fate",     "PATH=path",
 				       "BESIDE=beside", "REASON=reason", NULL };
@@ -189,7 +189,7 @@ static const struct flag DIFF_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_COLLECT = {
+VERB(COLLECT, 190) = {
 	.name = "collect",
 	.arguments = "RUN",
 	.summary = "put what a run changed into its workspace",
@@ -200,14 +200,14 @@ const struct verb VERB_COLLECT = {
 	.max_args = 1,
 	.run = collect_verb,
 };
-const struct verb VERB_DIFF = { .name = "diff",
-				.arguments = "RUN",
-				.summary = "what a run changed, as a unified diff",
-				.flags = DIFF_FLAGS,
-				.min_args = 1,
-				.max_args = 1,
-				.run = diff_verb };
-const struct verb VERB_DROP = {
+VERB(DIFF, 180) = { .name = "diff",
+		    .arguments = "RUN",
+		    .summary = "what a run changed, as a unified diff",
+		    .flags = DIFF_FLAGS,
+		    .min_args = 1,
+		    .max_args = 1,
+		    .run = diff_verb };
+VERB(DROP, 200) = {
 	.name = "drop",
 	.arguments = "RUN",
 	.summary = "forget what a run changed and has not been collected",

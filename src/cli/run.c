@@ -10,7 +10,7 @@
 #include "cli/run_files.h"
 #include "cli/stdin_pump.h"
 #include "cli/terminal.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 #define STDIN_MAX (1u << 20)
 
@@ -363,7 +363,7 @@ static int run_verb(struct cli *cli, const struct args *args)
 	return code;
 }
 
-const struct verb VERB_RUN = {
+VERB(RUN, 100) = {
 	.name = "run",
 	.arguments = "-- CMD... | --prompt TEXT",
 	.summary = "run a command in a leased place and follow it to its end",

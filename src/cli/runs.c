@@ -1,6 +1,6 @@
 #include "base/text.h"
 #include "cli/follow.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static const char *const COLUMNS[] = { "ID=id",           "STATUS=status",
 				       "EXIT=exitCode",   "CREATED=createdAt",
@@ -137,27 +137,27 @@ static const struct flag LOGS_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_RUNS = { .name = "runs",
-				.arguments = "",
-				.flags = RUNS_FLAGS,
-				.summary = "list runs, newest first",
-				.run = runs_verb };
-const struct verb VERB_LOGS = { .name = "logs",
-				.arguments = "RUN",
-				.flags = LOGS_FLAGS,
-				.min_args = 1,
-				.max_args = 1,
-				.summary = "output of a run",
-				.run = logs_verb };
-const struct verb VERB_CANCEL = { .name = "cancel",
-				  .arguments = "RUN",
-				  .min_args = 1,
-				  .max_args = 1,
-				  .summary = "end a run and its whole process tree",
-				  .run = cancel_verb };
-const struct verb VERB_RETRY = { .name = "retry",
-				 .arguments = "RUN",
-				 .min_args = 1,
-				 .max_args = 1,
-				 .summary = "the same again, as a new run; prints its id",
-				 .run = retry_verb };
+VERB(RUNS, 140) = { .name = "runs",
+		    .arguments = "",
+		    .flags = RUNS_FLAGS,
+		    .summary = "list runs, newest first",
+		    .run = runs_verb };
+VERB(LOGS, 150) = { .name = "logs",
+		    .arguments = "RUN",
+		    .flags = LOGS_FLAGS,
+		    .min_args = 1,
+		    .max_args = 1,
+		    .summary = "output of a run",
+		    .run = logs_verb };
+VERB(CANCEL, 160) = { .name = "cancel",
+		      .arguments = "RUN",
+		      .min_args = 1,
+		      .max_args = 1,
+		      .summary = "end a run and its whole process tree",
+		      .run = cancel_verb };
+VERB(RETRY, 170) = { .name = "retry",
+		     .arguments = "RUN",
+		     .min_args = 1,
+		     .max_args = 1,
+		     .summary = "the same again, as a new run; prints its id",
+		     .run = retry_verb };

@@ -1,6 +1,6 @@
 #include "cli/settings.h"
 #include "base/text.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static int start_log(const struct cli *cli, const struct settings *settings, struct error *err)
 {
@@ -56,7 +56,7 @@ static int serve(struct cli *cli, const struct args *args)
 	return run_server(&settings);
 }
 
-const struct verb VERB_SERVE = {
+VERB(SERVE, 600) = {
 	.name = "serve",
 	.arguments = "",
 	.summary = "run the server in the foreground",

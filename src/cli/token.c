@@ -3,7 +3,7 @@
  */
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 /* Whose: --agent and --user by name or id, into the path of their tokens. */
 static int tokens_path(struct cli *cli, struct api *api, const struct args *args, json_t *body,
@@ -144,7 +144,7 @@ static const struct flag CREATE_FLAGS[] = {
 };
 static const struct flag WHOSE_FLAGS[] = { WHOSE, { 0 } };
 
-const struct verb VERB_TOKEN_CREATE = {
+VERB(TOKEN_CREATE, 460) = {
 	.name = "token create",
 	.arguments = "",
 	.flags = CREATE_FLAGS,
@@ -155,15 +155,15 @@ const struct verb VERB_TOKEN_CREATE = {
 		"in a file\nfor --token-file; only a hash of it is kept.",
 	.run = token_create,
 };
-const struct verb VERB_TOKEN_LS = { .name = "token ls",
-				    .arguments = "",
-				    .flags = WHOSE_FLAGS,
-				    .summary = "list tokens, without their text",
-				    .run = token_ls };
-const struct verb VERB_TOKEN_REVOKE = { .name = "token revoke",
-					.arguments = "ID",
-					.flags = WHOSE_FLAGS,
-					.min_args = 1,
-					.max_args = 1,
-					.summary = "end a token at once (--agent for an agent's)",
-					.run = token_revoke };
+VERB(TOKEN_LS, 461) = { .name = "token ls",
+			.arguments = "",
+			.flags = WHOSE_FLAGS,
+			.summary = "list tokens, without their text",
+			.run = token_ls };
+VERB(TOKEN_REVOKE, 462) = { .name = "token revoke",
+			    .arguments = "ID",
+			    .flags = WHOSE_FLAGS,
+			    .min_args = 1,
+			    .max_args = 1,
+			    .summary = "end a token at once (--agent for an agent's)",
+			    .run = token_revoke };

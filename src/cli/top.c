@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "cli/sse.h"
 #include "cli/terminal.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 #define REFRESH_MS 2000
 #define SETTLE_MS 150 /* changes come in bursts */
@@ -438,9 +438,9 @@ static const struct flag FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_TOP = { .name = "top",
-			       .arguments = "",
-			       .flags = FLAGS,
-			       .summary = "a live view of environments, leases and runs",
-			       .help = "q quits. --once --json is for programs.",
-			       .run = top_verb };
+VERB(TOP, 220) = { .name = "top",
+		   .arguments = "",
+		   .flags = FLAGS,
+		   .summary = "a live view of environments, leases and runs",
+		   .help = "q quits. --once --json is for programs.",
+		   .run = top_verb };

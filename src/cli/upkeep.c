@@ -4,7 +4,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static int audit(struct cli *cli, const struct args *args)
 {
@@ -125,13 +125,11 @@ static const struct flag PRUNE_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_AUDIT = {
-	.name = "audit",
-	.arguments = "",
-	.run = audit,
-	.summary = "every object that no place explains; exit 1 if there is one"
-};
-const struct verb VERB_PRUNE = {
+VERB(AUDIT, 620) = { .name = "audit",
+		     .arguments = "",
+		     .run = audit,
+		     .summary = "every object that no place explains; exit 1 if there is one" };
+VERB(PRUNE, 640) = {
 	.name = "prune",
 	.arguments = "",
 	.flags = PRUNE_FLAGS,
@@ -141,16 +139,16 @@ const struct verb VERB_PRUNE = {
 		"such work.",
 	.summary = "drop finished history"
 };
-const struct verb VERB_BACKUP = { .name = "backup",
-				  .arguments = "[FILE]",
-				  .max_args = 1,
-				  .run = backup,
-				  .summary = "copy the database while it is in use; prints where" };
-const struct verb VERB_VERSION = {
+VERB(BACKUP, 650) = { .name = "backup",
+		      .arguments = "[FILE]",
+		      .max_args = 1,
+		      .run = backup,
+		      .summary = "copy the database while it is in use; prints where" };
+VERB(VERSION, 710) = {
 	.name = "version", .arguments = "", .run = version, .summary = "version of this program"
 };
-const struct verb VERB_FAULTS = { .name = "faults",
-				  .arguments = "",
-				  .flags = FAULTS_FLAGS,
-				  .run = faults,
-				  .summary = "names that BERTH_FAULT understands (for tests)" };
+VERB(FAULTS, 700) = { .name = "faults",
+		      .arguments = "",
+		      .flags = FAULTS_FLAGS,
+		      .run = faults,
+		      .summary = "names that BERTH_FAULT understands (for tests)" };

@@ -1,6 +1,6 @@
 #include "base/text.h"
 #include "cli/api.h"
-#include "cli/verbs.h"
+#include "cli/cli.h"
 
 static int user_add(struct cli *cli, const struct args *args)
 {
@@ -118,23 +118,22 @@ static const struct flag SET_FLAGS[] = {
 	{ 0 },
 };
 
-const struct verb VERB_USER_ADD = { .name = "user add",
-				    .arguments = "NAME",
-				    .flags = ADD_FLAGS,
-				    .min_args = 1,
-				    .max_args = 1,
-				    .summary = "add a person who can have tokens; prints the id",
-				    .run = user_add };
-const struct verb VERB_USER_LS = {
-	.name = "user ls", .arguments = "", .summary = "list people", .run = user_ls
-};
-const struct verb VERB_USER_SET = { .name = "user set",
-				    .arguments = "NAME",
-				    .flags = SET_FLAGS,
-				    .min_args = 1,
-				    .max_args = 1,
-				    .summary = "make somebody an admin, or keep them out",
-				    .run = user_set };
-const struct verb VERB_WHOAMI = {
+VERB(USER_ADD, 480) = { .name = "user add",
+			.arguments = "NAME",
+			.flags = ADD_FLAGS,
+			.min_args = 1,
+			.max_args = 1,
+			.summary = "add a person who can have tokens; prints the id",
+			.run = user_add };
+VERB(USER_LS,
+     481) = { .name = "user ls", .arguments = "", .summary = "list people", .run = user_ls };
+VERB(USER_SET, 482) = { .name = "user set",
+			.arguments = "NAME",
+			.flags = SET_FLAGS,
+			.min_args = 1,
+			.max_args = 1,
+			.summary = "make somebody an admin, or keep them out",
+			.run = user_set };
+VERB(WHOAMI, 520) = {
 	.name = "whoami", .arguments = "", .summary = "who one is to the server", .run = whoami
 };

@@ -305,13 +305,14 @@ static const struct route **route_tables(const struct server *server)
 	const struct route **tables;
 	size_t count = 0;
 
-	while (ALL_ROUTES[count])
+	while (route_table_at(count))
 		count++;
 	tables = xcalloc(count + 1, sizeof(*tables));
-	for (size_t i = 0; i < count; i++)
-		tables[i] = server->options.metrics_public && ALL_ROUTES[i] == METRICS_ROUTES
-				    ? METRICS_PUBLIC_ROUTES
-				    : ALL_ROUTES[i];
+	for (size_t i = 0; i < count; i++) {
+		tables[i] = route_table_at(i);
+		if (server->options.metrics_public && tables[i] == METRICS_ROUTES)
+			tables[i] = METRICS_PUBLIC_ROUTES;
+	}
 	return tables;
 }
 

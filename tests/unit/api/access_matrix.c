@@ -188,23 +188,24 @@ static void shadow_up(struct people *p, struct shadow *shadow)
 		.max_bad_tokens = 1000000,
 	};
 
-	while (ALL_ROUTES[shadow->count])
+	while (route_table_at(shadow->count))
 		shadow->count++;
 	shadow->tables = xcalloc(shadow->count + 1, sizeof(*shadow->tables));
 	for (size_t t = 0; t < shadow->count; t++) {
 		size_t len = 0;
 
-		while (ALL_ROUTES[t][len].path)
+		while (route_table_at(t)[len].path)
 			len++;
 
 		struct route *copy = xcalloc(len + 1, sizeof(*copy));
 
 		for (size_t i = 0; i < len; i++)
-			copy[i] = (struct route){ .method = ALL_ROUTES[t][i].method,
-						  .path = ALL_ROUTES[t][i].path,
-						  .access = ALL_ROUTES[t][i].access,
-						  .subject = ALL_ROUTES[t][i].subject,
-						  .flags = ALL_ROUTES[t][i].flags & ROUTE_IN_PLACE,
+			copy[i] = (struct route){ .method = route_table_at(t)[i].method,
+						  .path = route_table_at(t)[i].path,
+						  .access = route_table_at(t)[i].access,
+						  .subject = route_table_at(t)[i].subject,
+						  .flags = route_table_at(t)[i].flags &
+							   ROUTE_IN_PLACE,
 						  .run = stand_in };
 		shadow->tables[t] = copy;
 	}
@@ -294,8 +295,9 @@ static void everybody_gets_what_is_theirs_of_every_route(void **state)
 	size_t routes = 0;
 
 	shadow_up(p, &shadow);
-	for (size_t t = 0; ALL_ROUTES[t]; t++)
-		for (const struct route *route = ALL_ROUTES[t]; route->path; route++, routes++) {
+	for (size_t t = 0; route_table_at(t); t++)
+		for (const struct route *route = route_table_at(t); route->path;
+		     route++, routes++) {
 			_cleanup_free_ char *name =
 				xasprintf("%s %s", http_method_name(route->method), route->path);
 
@@ -351,8 +353,8 @@ static bool is_endless(const struct route *route)
 
 static void read_as(struct people *p, enum who who)
 {
-	for (size_t t = 0; ALL_ROUTES[t]; t++)
-		for (const struct route *route = ALL_ROUTES[t]; route->path; route++) {
+	for (size_t t = 0; route_table_at(t); t++)
+		for (const struct route *route = route_table_at(t); route->path; route++) {
 			_cleanup_free_ char *path = filled(route->path, &p->ours);
 			_cleanup_buf_ struct buf out = { 0 };
 

@@ -8,8 +8,8 @@
 #include "base/text.h"
 
 #define EACH_ROUTE(route)                                                                          \
-	for (const struct route *const *table = ALL_ROUTES; *table; table++)                       \
-		for (const struct route *route = *table; route->path; route++)
+	for (size_t table = 0; route_table_at(table); table++)                                     \
+		for (const struct route *route = route_table_at(table); route->path; route++)
 
 /* "/api/runs/:id" -> "/api/runs/{id}" */
 static inline char *template_of(const char *path)

@@ -118,7 +118,7 @@ static void expect_least(struct people *p, enum who who, const struct route *rou
 
 static void whoever_is_unknown_is_refused_everywhere(void **state)
 {
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 
 	EACH_THAT_TELLS_OF(document, route, ERR_UNAUTHENTICATED)
 	expect_least(*state, route->access == ACCESS_PUBLIC ? BAD_TOKEN : NOBODY, route,
@@ -146,7 +146,7 @@ static bool asks_for_a_right(const struct route *route)
 static void whoever_may_not_is_refused_everywhere(void **state)
 {
 	struct people *p = *state;
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 	struct holdings with_exec = p->ours;
 	_cleanup_free_ char *others = xasprintf("userId=%s", p->user[OWNER]);
 
@@ -196,7 +196,7 @@ static void a_run_that_is_none_is_refused_everywhere(void **state)
 
 static void what_is_not_there_is_not_found(void **state)
 {
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 
 	EACH_THAT_TELLS_OF(document, route, ERR_NOT_FOUND)
 	expect_least(*state, LOCAL, route, NULL, NULL, ERR_NOT_FOUND);
@@ -206,7 +206,7 @@ static void what_is_not_there_is_not_found(void **state)
 static void who_guesses_tokens_has_to_wait_everywhere(void **state)
 {
 	struct people *p = *state;
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 	int tries = 0;
 
 	while (ask(p, BAD_TOKEN, CALL("GET", "/api/me"), NULL) == 401)
@@ -232,7 +232,7 @@ static void expect_body(struct people *p, const struct route *route, const char 
 static void bodies_that_are_none_are_refused_everywhere(void **state)
 {
 	struct people *p = *state;
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 
 	EACH_THAT_TELLS_OF(document, route, ERR_INVALID_JSON)
 	expect_body(p, route, "{", NULL, ERR_INVALID_JSON);
@@ -249,7 +249,7 @@ static void bodies_that_are_none_are_refused_everywhere(void **state)
 
 static void bodies_that_are_too_long_are_refused_everywhere(void **state)
 {
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 	_cleanup_free_ char *body = xmalloc(HTTP_MAX_BODY + 2);
 
 	memset(body, ' ', HTTP_MAX_BODY + 1);
@@ -264,7 +264,7 @@ static void a_key_stands_for_one_request_everywhere(void **state)
 {
 	struct people *p = *state;
 	struct server *server = p->api.server;
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 	const struct actor local = { .type = "user", .id = "local" };
 
 	EACH_THAT_TELLS_OF(document, route, ERR_IDEMPOTENCY_BUSY)
@@ -314,7 +314,7 @@ static void expect_generation(struct people *p, const struct route *route, int64
 static void a_lease_that_is_over_or_anothers_is_refused_everywhere(void **state)
 {
 	struct people *p = *state;
-	_cleanup_json_ json_t *document = openapi_document(ALL_ROUTES);
+	_cleanup_json_ json_t *document = openapi_document();
 
 	PATH("/api/environment-leases/%s", p->ours.lease);
 	_cleanup_json_ json_t *lease = get(&p->api, path);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -251,6 +252,22 @@ static void numbers_and_durations_are_checked(void **state)
 	close(said);
 }
 
+static void every_verb_is_found_under_a_name_of_its_own(void **state)
+{
+	const struct verb **verbs = verbs_in_order();
+
+	(void)state;
+	assert_non_null(verbs[0]);
+	assert_string_equal(verbs[0]->name, "run");
+	for (size_t i = 0; verbs[i]; i++) {
+		assert_non_null(verbs[i]->summary);
+		assert_non_null(verbs[i]->run);
+		for (size_t j = 0; j < i; j++)
+			assert_string_not_equal(verbs[i]->name, verbs[j]->name);
+	}
+	free(verbs);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +281,7 @@ int main(void)
 		cmocka_unit_test(the_first_word_that_is_no_flag_begins_the_command),
 		cmocka_unit_test(there_is_a_bound_on_flags),
 		cmocka_unit_test(numbers_and_durations_are_checked),
+		cmocka_unit_test(every_verb_is_found_under_a_name_of_its_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
