@@ -375,15 +375,11 @@ static bool settle_in(struct bench *bench, const struct environment *environment
 static void prepare(struct bench *bench)
 {
 	_cleanup_(adapter_command_clear) struct adapter_command command = { 0 };
-	const char *name;
-	json_t *value;
 
 	if (adapter_command(bench->test->adapter, bench->test->config, NULL, &command, NULL) < 0)
 		return;
 	bench->program = xstrdup(command.argv[0]);
-	json_object_foreach (command.env, name, value) {
-		strv_push(&bench->env, xasprintf("%s=%s", name, json_string_value(value)));
-	}
+	json_push_env(&bench->env, command.env);
 }
 
 static void give_back(struct bench *bench)

@@ -10,20 +10,6 @@ void exec_request_clear(struct exec_request *request)
 	buf_free(&request->input);
 }
 
-static int read_env(const json_t *env, char ***out, struct error *err)
-{
-	const char *name;
-	json_t *value;
-
-	json_object_foreach ((json_t *)env, name, value) {
-		if (!name[0] || strchr(name, '='))
-			return error_set(err, ERR_VALIDATION,
-					 "env has a name that is empty or contains '='");
-		strv_push(out, xasprintf("%s=%s", name, json_string_value(value)));
-	}
-	return 0;
-}
-
 static void read_terminal(const json_t *tty, struct exec_request *request)
 {
 	request->has_terminal = tty != NULL;
@@ -37,6 +23,7 @@ static void read_terminal(const json_t *tty, struct exec_request *request)
 int exec_request_read(struct exec_request *request, const json_t *body, struct error *err)
 {
 	const char *cwd = json_str(body, "cwd"), *input = json_str(body, "stdin");
+	const json_t *env = json_object_at(body, "env");
 
 	request->body = body;
 	request->argv = json_to_strv(json_array_at(body, "command"));
@@ -45,8 +32,9 @@ int exec_request_read(struct exec_request *request, const json_t *body, struct e
 				 "command[0] is empty: name the program to run");
 	if (cwd && cwd[0] != '/')
 		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
-	if (read_env(json_object_at(body, "env"), &request->env, err) < 0)
+	if (json_check_env(env, err) < 0)
 		return -1;
+	json_push_env(&request->env, env);
 	read_terminal(json_object_at(body, "tty"), request);
 	request->has_input = input != NULL;
 	if (!input)

@@ -14,10 +14,10 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <time.h>
 #include "api/answer.h"
 #include "api/exec_control.h"
 #include "api/exec_view.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -47,14 +47,6 @@ struct session {
 	bool deaf; /* the command takes no input any more */
 	int64_t pinged;
 };
-
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void say(struct session *s, json_t *message)
 {
@@ -202,7 +194,7 @@ static void close_ended(struct session *s)
 
 static bool keep_alive(struct session *s)
 {
-	int64_t now = monotonic_ms(), heard = websocket_heard(s->ws);
+	int64_t now = boottime_ms(), heard = websocket_heard(s->ws);
 
 	if (now - heard > SILENCE_MS)
 		return false;
@@ -282,7 +274,7 @@ static void run_session(void *arg, int fd, const void *early, size_t early_len, 
 	_cleanup_websocket_ struct websocket *ws = websocket_new(&options);
 
 	s->ws = ws;
-	s->pinged = monotonic_ms();
+	s->pinged = boottime_ms();
 	say_offset(s, "attached", s->since);
 	terminal_attach(s->server->execs, &s->seat, s->alone);
 	converse(s, fd, stop_fd);

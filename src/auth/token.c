@@ -3,7 +3,7 @@
 #include <openssl/crypto.h>
 #include "record/member.h"
 #include "auth/user.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "record/activity.h"

@@ -255,3 +255,26 @@ json_t *json_from_strv(char *const *v)
 	}
 	return array;
 }
+
+int json_check_env(const json_t *env, struct error *err)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)env, name, value) {
+		if (!name[0] || strchr(name, '='))
+			return error_set(err, ERR_VALIDATION,
+					 "env has a name that is empty or contains '='");
+	}
+	return 0;
+}
+
+void json_push_env(char ***out, const json_t *env)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)env, name, value) {
+		strv_push(out, xasprintf("%s=%s", name, json_string_value(value)));
+	}
+}

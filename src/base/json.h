@@ -52,6 +52,10 @@ void json_put_new(json_t *object, const char *key, json_t *value); /* takes it; 
 void json_put_ref(json_t *object, const char *key, json_t *value); /* shares; NULL -> null */
 char **json_to_strv(const json_t *array); /* NULL unless an array of strings */
 json_t *json_from_strv(char *const *v);
+/* An object of environment variables: ERR_VALIDATION when a name is empty or contains '='. */
+int json_check_env(const json_t *env, struct error *err);
+/* Appends NAME=value of each. */
+void json_push_env(char ***out, const json_t *env);
 
 /*
  * A schema is a table of fields, used to check bodies strictly (unknown keys refused), to document

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/sha256_blocks.h"
+#include "base/text.h"
 
 const uint32_t sha256_constants[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
@@ -153,6 +154,14 @@ void sha256_once(const void *data, size_t len, uint8_t out[SHA256_SIZE])
 	sha256_init(&s);
 	sha256_update(&s, data, len);
 	sha256_final(&s, out);
+}
+
+void sha256_hex(const void *data, size_t len, char out[SHA256_HEX_SIZE])
+{
+	uint8_t digest[SHA256_SIZE];
+
+	sha256_once(data, len, digest);
+	hex_encode(out, digest, sizeof(digest));
 }
 
 void hmac_init(struct hmac *h, const void *key, size_t key_len)

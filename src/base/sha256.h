@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define SHA256_SIZE 32
+#define SHA256_HEX_SIZE (2 * SHA256_SIZE + 1)
 
 struct sha256 {
 	uint32_t state[8];
@@ -20,6 +21,8 @@ void sha256_init(struct sha256 *s);
 void sha256_update(struct sha256 *s, const void *data, size_t len);
 void sha256_final(struct sha256 *s, uint8_t out[SHA256_SIZE]);
 void sha256_once(const void *data, size_t len, uint8_t out[SHA256_SIZE]);
+/* In hexadecimal. */
+void sha256_hex(const void *data, size_t len, char out[SHA256_HEX_SIZE]);
 
 struct hmac {
 	struct sha256 inner;

@@ -351,7 +351,7 @@ void hex_encode(char *out, const void *data, size_t len)
 	out[2 * len] = '\0';
 }
 
-static int hex_value(char c)
+int hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -367,8 +367,8 @@ bool hex_decode(void *out, const char *hex, size_t out_len)
 	unsigned char *p = out;
 
 	for (size_t i = 0; i < out_len; i++) {
-		int high = hex_value(hex[2 * i]);
-		int low = high < 0 ? -1 : hex_value(hex[2 * i + 1]);
+		int high = hex_digit(hex[2 * i]);
+		int low = high < 0 ? -1 : hex_digit(hex[2 * i + 1]);
 
 		if (low < 0)
 			return false;

@@ -37,3 +37,4 @@ void base64_encode(struct buf *out, const void *data, size_t len);
 bool base64_decode(struct buf *out, const char *s, size_t len); /* strict, with padding */
 void hex_encode(char *out, const void *data, size_t len);       /* writes 2*len+1 bytes */
 bool hex_decode(void *out, const char *hex, size_t out_len);    /* wants exactly 2*out_len digits */
+int hex_digit(char c);                                          /* its value; -1: it is none */

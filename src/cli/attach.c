@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/follow.h"
@@ -31,14 +31,6 @@ struct seat {
 	bool arrived;     /* at least once */
 	int64_t pinged;
 };
-
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void say(struct seat *seat, json_t *message)
 {
@@ -119,7 +111,7 @@ static bool take_keys(struct seat *seat)
 
 static bool keep_alive(struct seat *seat)
 {
-	int64_t now = monotonic_ms(), heard = websocket_heard(seat->ws);
+	int64_t now = boottime_ms(), heard = websocket_heard(seat->ws);
 
 	if (now - heard > SILENCE_MS)
 		return false;
@@ -205,7 +197,7 @@ static int sit_once(struct seat *seat, struct error *err)
 /* Whoever looks after the server gets the first try. */
 static int find_server(struct attach *attach, int64_t deadline, struct error *err)
 {
-	bool late = monotonic_ms() > deadline - (BACK_SECONDS - SUPERVISED_SECONDS) * 1000;
+	bool late = boottime_ms() > deadline - (BACK_SECONDS - SUPERVISED_SECONDS) * 1000;
 	struct api *fresh = NULL;
 
 	if (api_connect(attach->cli, attach->may_start && late, &fresh, err) < 0)
@@ -218,27 +210,27 @@ static int find_server(struct attach *attach, int64_t deadline, struct error *er
 int attach_terminal(struct attach *attach, struct error *err)
 {
 	struct seat seat = { .attach = attach, .size_fd = terminal_watch_size() };
-	int64_t deadline = monotonic_ms() + BACK_SECONDS * 1000;
+	int64_t deadline = boottime_ms() + BACK_SECONDS * 1000;
 	int r;
 
 	if (!terminal_raw())
 		return error_set(err, ERR_BAD_REQUEST, "standard input is not a terminal");
-	seat.pinged = monotonic_ms();
+	seat.pinged = boottime_ms();
 	while ((r = sit_once(&seat, err)) > 0) {
 		struct pollfd pause = { .fd = -1 };
 		bool waits = err->code == ERR_RUN_STATE;
 
 		if (seat.arrived) {
-			deadline = monotonic_ms() + BACK_SECONDS * 1000;
+			deadline = boottime_ms() + BACK_SECONDS * 1000;
 			seat.arrived = false;
 		}
-		if (!waits && monotonic_ms() > deadline) {
+		if (!waits && boottime_ms() > deadline) {
 			r = -1;
 			break;
 		}
 		error_clear(err);
 		poll(&pause, 1, waits ? 20 : 100);
-		if (!waits && find_server(attach, deadline, err) < 0 && monotonic_ms() > deadline) {
+		if (!waits && find_server(attach, deadline, err) < 0 && boottime_ms() > deadline) {
 			r = -1;
 			break;
 		}

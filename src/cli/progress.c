@@ -2,23 +2,15 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/terminal.h"
 
 #define DRAW_EVERY_MS 100
 #define BAR_MAX 24
 #define QUICK_MS 300 /* what is over sooner is not worth a line */
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 void format_bytes(int64_t bytes, char *out, size_t size)
 {
@@ -95,7 +87,7 @@ void progress_begin(struct progress *progress, bool quiet)
 void progress_show(struct progress *progress, const json_t *now)
 {
 	const char *step = json_str(now, "step");
-	int64_t mono = now_ms();
+	int64_t mono = boottime_ms();
 	uint16_t rows, cols;
 	char line[256];
 

@@ -1,43 +1,27 @@
 #include "db/pool.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <time.h>
+#include "base/clock.h"
+#include "base/cond.h"
 
 void pool_init(struct pool *pool, int capacity, int wait_ms)
 {
 	*pool = (struct pool){ .capacity = MIN_OF(capacity, POOL_MAX), .wait_ms = wait_ms };
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&pool->returned, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init(&pool->returned);
 	pthread_mutex_init(&pool->lock, NULL);
-}
-
-static struct timespec deadline_in(int ms)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	return t;
 }
 
 int pool_take(struct pool *pool, struct tx **connection, struct error *err)
 {
-	int r = 0;
 	*connection = NULL;
 
 	pthread_mutex_lock(&pool->lock);
 	if (pool->lent >= pool->capacity) {
-		struct timespec deadline = deadline_in(pool->wait_ms);
-		while (pool->lent >= pool->capacity && !pool->closing && r != ETIMEDOUT)
-			r = pthread_cond_timedwait(&pool->returned, &pool->lock, &deadline);
+		int64_t deadline = boottime_ms() + pool->wait_ms;
+
+		while (pool->lent >= pool->capacity && !pool->closing &&
+		       cond_wait_until(&pool->returned, &pool->lock, deadline))
+			;
 	}
 	bool closing = pool->closing;
 	bool free_room = pool->lent < pool->capacity && !closing;
@@ -97,10 +81,10 @@ void pool_drain(struct pool *pool, void (*close)(struct tx *connection))
 	pthread_mutex_lock(&pool->lock);
 	pool->closing = true;
 	pthread_cond_broadcast(&pool->returned);
-	struct timespec deadline = deadline_in(pool->wait_ms);
-	int r = 0;
-	while (pool->lent > 0 && r != ETIMEDOUT)
-		r = pthread_cond_timedwait(&pool->returned, &pool->lock, &deadline);
+	int64_t deadline = boottime_ms() + pool->wait_ms;
+
+	while (pool->lent > 0 && cond_wait_until(&pool->returned, &pool->lock, deadline))
+		;
 	/* A borrower that outlives the database would write to freed memory. */
 	assert(pool->lent == 0);
 	while (pool->idle_count > 0)

@@ -5,6 +5,8 @@
  * keeper says is lost, and what was in a lease that has ended.
  */
 #include "exec/execs_internal.h"
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -19,17 +21,9 @@ static bool pause_for(struct execs *execs, int64_t ms)
 	int64_t deadline = clock_mono(execs->clock) + ms, left;
 
 	pthread_mutex_lock(&execs->lock);
-	while (!execs->stopping && (left = deadline - clock_mono(execs->clock)) > 0) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += (long)MIN_OF(left, (int64_t)900) * 1000000L;
-		if (until.tv_nsec >= 1000000000L) {
-			until.tv_sec++;
-			until.tv_nsec -= 1000000000L;
-		}
-		pthread_cond_timedwait(&execs->ended, &execs->lock, &until);
-	}
+	while (!execs->stopping && (left = deadline - clock_mono(execs->clock)) > 0)
+		cond_wait_until(&execs->ended, &execs->lock,
+				boottime_ms() + MIN_OF(left, (int64_t)900));
 
 	bool go_on = !execs->stopping;
 

@@ -1,4 +1,6 @@
 #include "exec/execs_internal.h"
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -13,7 +15,6 @@
 int execs_new(const struct execs_options *options, struct execs **out, struct error *err)
 {
 	struct execs *execs = xcalloc(1, sizeof(*execs));
-	pthread_condattr_t attr;
 
 	execs->drivers = options->drivers;
 	execs->places = options->places;
@@ -23,10 +24,7 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 	execs->store[KEPT] = execs->store[RECENT] = EXEC_STORE_NONE;
 	execs->pad = PAD_NONE;
 	pthread_mutex_init(&execs->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&execs->ended, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init(&execs->ended);
 	if (exec_store_open(&execs->store[KEPT], options->dirfd, "kept", "logs", options->log_bytes,
 			    true, err) < 0 ||
 	    exec_store_open(&execs->store[RECENT], options->dirfd, "recent", "scratch",
@@ -72,13 +70,8 @@ void execs_stop(struct execs *execs)
 	pthread_mutex_lock(&execs->lock);
 	execs->stopping = true;
 	pthread_cond_broadcast(&execs->ended);
-	while (execs->running && clock_mono(execs->clock) < deadline) {
-		struct timespec soon;
-
-		clock_gettime(CLOCK_MONOTONIC, &soon);
-		soon.tv_sec++;
-		pthread_cond_timedwait(&execs->ended, &execs->lock, &soon);
-	}
+	while (execs->running && clock_mono(execs->clock) < deadline)
+		cond_wait_until(&execs->ended, &execs->lock, boottime_ms() + 1000);
 	if (execs->running)
 		log_error("%zu commands could not be let go of", execs->running);
 	pthread_mutex_unlock(&execs->lock);

@@ -55,14 +55,6 @@ struct child {
 	int pidfd, out_fd, err_fd;
 };
 
-static int64_t mono_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 static int gate_enter(const struct git_call *call, int64_t deadline, struct error *err)
 {
 	int rc = 0;
@@ -79,7 +71,7 @@ static int gate_enter(const struct git_call *call, int64_t deadline, struct erro
 		if (latch_is_set(call->repo->cancel_fd))
 			rc = error_set(err, ERR_CANCELLED, "cancelled before git %s",
 				       call->args[0]);
-		else if (mono_ms() > deadline)
+		else if (boottime_ms() > deadline)
 			rc = error_set(err, ERR_TIMEOUT, "git %s waited too long for others to end",
 				       call->args[0]);
 	}
@@ -259,7 +251,7 @@ static int listen_to(const struct git_call *call, struct child *child, struct bu
 			{ .fd = child->err_fd, .events = POLLIN },
 			{ .fd = call->repo->cancel_fd, .events = POLLIN },
 		};
-		int64_t left = deadline - mono_ms();
+		int64_t left = deadline - boottime_ms();
 
 		if (left <= 0)
 			return error_set(err, ERR_TIMEOUT, "git %s took too long", call->args[0]);
@@ -349,10 +341,10 @@ int git_run(const struct git_call *call, struct buf *out, int *status, struct er
 	if (latch_is_set(call->repo->cancel_fd))
 		return error_set(err, ERR_CANCELLED, "cancelled before git %s", call->args[0]);
 	/* Waiting for one's turn is not working: it has a bound of its own. */
-	if (gate_enter(call, mono_ms() + GIT_LONG_TIMEOUT_MS, err) < 0)
+	if (gate_enter(call, boottime_ms() + GIT_LONG_TIMEOUT_MS, err) < 0)
 		return -1;
 
-	int64_t deadline = mono_ms() + (call->timeout_ms ? call->timeout_ms : GIT_TIMEOUT_MS);
+	int64_t deadline = boottime_ms() + (call->timeout_ms ? call->timeout_ms : GIT_TIMEOUT_MS);
 
 	if (start_git(call, &child, err) < 0) {
 		gate_leave();

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "git/cli.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include "base/fault.h"
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "git/cli.h"

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "http/exchange.h"
 #include "http/trust.h"
@@ -166,21 +168,10 @@ static int64_t look_around(struct http *http, int64_t now)
 
 static void sleep_until(struct http *http, int64_t ms)
 {
-	struct timespec until;
+	int64_t left = ms - clock_mono(http->clock);
 
-	if (ms == INT64_MAX) {
-		pthread_cond_wait(&http->overdue, &http->lock);
-		return;
-	}
-	ms = MAX_OF(ms - clock_mono(http->clock), 1);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += ms % 1000 * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(&http->overdue, &http->lock, &until);
+	cond_wait_until(&http->overdue, &http->lock,
+			ms == INT64_MAX ? -1 : boottime_ms() + MAX_OF(left, 1));
 }
 
 static void *watch(void *arg)

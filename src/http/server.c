@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "http/exchange.h"
@@ -213,14 +215,10 @@ int http_start(const struct http_options *options, struct http **out, struct err
 {
 	_cleanup_close_ int tcp_fd = options->tcp_fd, unix_fd = options->unix_fd;
 	struct http *http = xcalloc(1, sizeof(*http));
-	pthread_condattr_t attr;
 
 	pthread_mutex_init(&http->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&http->quiet, &attr);
-	pthread_cond_init(&http->overdue, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init(&http->quiet);
+	cond_init(&http->overdue);
 	http->server = options->server;
 	random_bytes(http->id_seed, sizeof(http->id_seed));
 	http->clock = options->clock;
@@ -303,18 +301,10 @@ int64_t http_idle_since(const struct http *http)
 
 static void wait_until_quiet(struct http *http, int64_t wait_ms)
 {
-	struct timespec until;
+	int64_t until = boottime_ms() + wait_ms;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += wait_ms / 1000;
-	until.tv_nsec += wait_ms % 1000 * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	pthread_mutex_lock(&http->lock);
-	while (atomic_load(&http->busy) &&
-	       pthread_cond_timedwait(&http->quiet, &http->lock, &until) != ETIMEDOUT)
+	while (atomic_load(&http->busy) && cond_wait_until(&http->quiet, &http->lock, until))
 		;
 
 	size_t busy = atomic_load(&http->busy);

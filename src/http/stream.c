@@ -3,20 +3,12 @@
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include "http/exchange.h"
+#include "base/clock.h"
 
 #define STREAM_BLOCK (16 << 10)
 #define FILE_BLOCK (128 << 10)
 #define TAKEN_AT_ONCE ((size_t)4 << 10) /* less than any socket has room for */
-
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /*
  * libmicrohttpd does not look at the socket while a handler or a reader blocks, so every wait looks
@@ -24,7 +16,7 @@ static int64_t monotonic_ms(void)
  */
 enum stream_event stream_wait(struct http_connection *connection, int fd, int timeout_ms)
 {
-	int64_t deadline = monotonic_ms() + timeout_ms;
+	int64_t deadline = boottime_ms() + timeout_ms;
 
 	for (;;) {
 		struct pollfd fds[] = {
@@ -32,7 +24,7 @@ enum stream_event stream_wait(struct http_connection *connection, int fd, int ti
 			{ .fd = connection->http->stop_fd, .events = POLLIN },
 			{ .fd = fd, .events = POLLIN },
 		};
-		int64_t left = timeout_ms < 0 ? -1 : MAX_OF(deadline - monotonic_ms(), 0);
+		int64_t left = timeout_ms < 0 ? -1 : MAX_OF(deadline - boottime_ms(), 0);
 		int n = poll(fds, ARRAY_SIZE(fds), (int)left);
 
 		if (n < 0 && errno == EINTR)

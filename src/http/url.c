@@ -1,17 +1,6 @@
 #include "base/text.h"
 #include "http/http.h"
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 /* The byte at raw[*i], unescaped; moves *i to its last character. Negative for a bad escape. */
 static int unescape(const char *raw, size_t len, size_t *i)
 {

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <wslay/wslay.h>
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/text.h"
 
@@ -27,14 +27,6 @@ struct websocket {
 	void *arg;
 	char reason[WEBSOCKET_REASON_SIZE];
 };
-
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static ssize_t take_early(struct websocket *ws, uint8_t *buf, size_t len)
 {
@@ -63,7 +55,7 @@ static ssize_t receive(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, 
 	while (n < 0 && errno == EINTR);
 	if (n > 0) {
 		ws->budget -= (size_t)n;
-		ws->heard = monotonic_ms();
+		ws->heard = boottime_ms();
 		return n;
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -142,7 +134,7 @@ struct websocket *websocket_new(const struct websocket_options *options)
 	ws->fd = options->fd;
 	ws->message = options->message;
 	ws->arg = options->arg;
-	ws->heard = monotonic_ms();
+	ws->heard = boottime_ms();
 	buf_append(&ws->early, options->early, options->early_len);
 	return ws;
 }
@@ -215,7 +207,7 @@ static bool drive(struct websocket *ws, bool (*done)(struct websocket *), int64_
 {
 	while (!done(ws)) {
 		struct pollfd fd = { .fd = ws->fd };
-		int64_t left = deadline - monotonic_ms();
+		int64_t left = deadline - boottime_ms();
 
 		if (!websocket_step(ws, true))
 			return false;
@@ -240,7 +232,7 @@ static bool is_over(struct websocket *ws)
 /* libwslay sends control frames before all others, so the close must wait for what is queued. */
 void websocket_close(struct websocket *ws, uint16_t code, const char *reason, int64_t wait_ms)
 {
-	int64_t deadline = monotonic_ms() + wait_ms;
+	int64_t deadline = boottime_ms() + wait_ms;
 
 	ws->closing = true;
 	drive(ws, is_flushed, deadline);

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "lease/lease_internal.h"
 
 enum plan {

@@ -17,9 +17,11 @@
 #include <errno.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/text.h"
 
-#define TURN_WAIT_S 60
+#define TURN_WAIT_MS 60000
 
 SQL(LEASE_SET_PAUSED, "UPDATE leases SET paused = $2, updated_at = $3 WHERE id = $1");
 
@@ -36,19 +38,17 @@ struct pausing {
 static int turn_take(struct leases *leases, struct flight *turn, const char *id, struct error *err)
 {
 	const struct flight *f;
-	struct timespec until;
-	int waited = 0;
+	int64_t until = boottime_ms() + TURN_WAIT_MS;
+	bool late = false;
 
 	id_copy(turn->lease_id, id);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += TURN_WAIT_S;
 	pthread_mutex_lock(&leases->lock);
 	for (;;) {
 		for (f = leases->pausing; f && !streq(f->lease_id, id); f = f->next)
 			;
-		if (!f || waited != 0 || leases->stopping)
+		if (!f || late || leases->stopping)
 			break;
-		waited = pthread_cond_timedwait(&leases->changed, &leases->lock, &until);
+		late = !cond_wait_until(&leases->changed, &leases->lock, until);
 	}
 	if (!f) {
 		turn->next = leases->pausing;
@@ -57,9 +57,8 @@ static int turn_take(struct leases *leases, struct flight *turn, const char *id,
 	pthread_mutex_unlock(&leases->lock);
 	if (!f)
 		return 0;
-	return waited == ETIMEDOUT
-		       ? error_set(err, ERR_TIMEOUT, "the lease is still being paused or resumed")
-		       : error_set(err, ERR_UNAVAILABLE, "the server is going");
+	return late ? error_set(err, ERR_TIMEOUT, "the lease is still being paused or resumed")
+		    : error_set(err, ERR_UNAVAILABLE, "the server is going");
 }
 
 static void turn_give(struct leases *leases, struct flight *turn)

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 /* Raised when places made by older rules must not be used again; a new release alone is no reason.

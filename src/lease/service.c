@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -26,7 +28,6 @@
 int leases_new(const struct leases_options *o, struct leases **out, struct error *err)
 {
 	struct leases *leases = xcalloc(1, sizeof(*leases));
-	pthread_condattr_t attr;
 
 	leases->db = o->db;
 	leases->clock = o->clock;
@@ -47,10 +48,7 @@ int leases_new(const struct leases_options *o, struct leases **out, struct error
 		return error_errno(err, errno, "the spool directory");
 	}
 	pthread_mutex_init(&leases->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&leases->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init(&leases->changed);
 	*out = leases;
 	return 0;
 }
@@ -177,19 +175,11 @@ int leases_sweep(struct leases *leases, struct error *err)
 /* False when it is time to go. */
 static bool pause_sweeping(struct leases *leases)
 {
-	struct timespec until;
+	int64_t until = boottime_ms() + leases->sweep_ms;
 	bool stopping;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += (time_t)(leases->sweep_ms / 1000);
-	until.tv_nsec += (long)(leases->sweep_ms % 1000) * 1000000L;
-	if (until.tv_nsec >= 1000000000L) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000L;
-	}
 	pthread_mutex_lock(&leases->lock);
-	while (!leases->stopping &&
-	       pthread_cond_timedwait(&leases->changed, &leases->lock, &until) != ETIMEDOUT)
+	while (!leases->stopping && cond_wait_until(&leases->changed, &leases->lock, until))
 		;
 	stopping = leases->stopping;
 	pthread_mutex_unlock(&leases->lock);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/log.h"
 #include "base/text.h"
 

@@ -1,6 +1,6 @@
 #include "record/environment.h"
 
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "record/row.h"
 

@@ -1,7 +1,7 @@
 #include "record/idempotency.h"
 
 #include <stdio.h>
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 /*

@@ -135,23 +135,10 @@ json_t *project_list(struct db *db, struct list_query *query, struct error *err)
 	return row_page(db, &PROJECT, &PROJECT_LIST, CREATED_AT, query, err, B_TEXT(query->status));
 }
 
-static int check_env(const json_t *env, struct error *err)
-{
-	const char *name;
-	json_t *value;
-
-	json_object_foreach ((json_t *)env, name, value) {
-		if (!name[0] || strchr(name, '='))
-			return error_set(err, ERR_VALIDATION,
-					 "env has a name that is empty or contains '='");
-	}
-	return 0;
-}
-
 static int apply_body(struct project *row, const json_t *body, struct error *err)
 {
 	if (patch_name(&row->name, "A project's name", body, "name", NAME_MAX_BYTES, err) < 0 ||
-	    check_env(json_object_at(body, "env"), err) < 0)
+	    json_check_env(json_object_at(body, "env"), err) < 0)
 		return -1;
 	project_status_parse(json_str(body, "status"), &row->status);
 	patch_object(&row->env, body, "env");

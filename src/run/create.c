@@ -190,20 +190,16 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 /* What the table of fields cannot say. */
 static int check_body(const json_t *body, struct error *err)
 {
-	const char *cwd = json_str(body, "cwd"), *input = json_str(body, "stdin"), *key;
+	const char *cwd = json_str(body, "cwd"), *input = json_str(body, "stdin");
 	const char *program = json_string_value(json_array_get(json_array_at(body, "command"), 0));
-	json_t *value;
 
 	if (str_blank(program))
 		return error_set(err, ERR_VALIDATION,
 				 "command[0] is empty: name the program to run");
 	if (cwd && cwd[0] != '/')
 		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
-	json_object_foreach (json_object_at(body, "env"), key, value) {
-		if (!key[0] || strchr(key, '='))
-			return error_set(err, ERR_VALIDATION,
-					 "env has a name that is empty or contains '='");
-	}
+	if (json_check_env(json_object_at(body, "env"), err) < 0)
+		return -1;
 	if (input && str_equal(json_str(body, "stdinEncoding"), "base64")) {
 		_cleanup_buf_ struct buf raw = { 0 };
 

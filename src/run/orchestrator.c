@@ -213,9 +213,7 @@ static char **command_env(const struct run_job *w)
 		if (!json_object_get(w->run->env, key))
 			strv_push(&env, xasprintf("%s=%s", key, json_string_value(value)));
 	}
-	json_object_foreach (w->run->env, key, value) {
-		strv_push(&env, xasprintf("%s=%s", key, json_string_value(value)));
-	}
+	json_push_env(&env, w->run->env);
 	for (size_t i = 0; i < ARRAY_SIZE(ours); i++) {
 		if (!ours[i][1])
 			continue;

@@ -13,6 +13,8 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -47,7 +49,6 @@ SQL(RUN_REQUEST_CANCEL, "UPDATE runs SET cancel_requested_at = $2, updated_at = 
 int runs_new(const struct runs_options *options, struct runs **out, struct error *err)
 {
 	struct runs *runs = xcalloc(1, sizeof(*runs));
-	pthread_condattr_t monotonic;
 
 	runs->stop_fd = latch_new(err);
 	runs->rest_fd = latch_new(err);
@@ -74,10 +75,7 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	runs->engine = options->engine;
 	runs->allow = options->allow;
 	pthread_mutex_init(&runs->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&runs->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	cond_init(&runs->changed);
 	*out = runs;
 	return 0;
 }
@@ -85,16 +83,7 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 /* With the lock held: waits for a change, at most ms. */
 static void wait_changed(struct runs *runs, int64_t ms)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += (ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(&runs->changed, &runs->lock, &until);
+	cond_wait_until(&runs->changed, &runs->lock, boottime_ms() + ms);
 }
 
 void runs_wake(struct runs *runs)

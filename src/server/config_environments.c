@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/log.h"
 #include "base/text.h"
 

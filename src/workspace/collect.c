@@ -17,14 +17,8 @@
 
 void fetch_refuse(struct fetch *f, const char *path, const char *reason)
 {
-	json_t *item;
-
-	if (f->refused_count++ >= FETCH_REFUSED_MAX)
-		return;
-	item = json_object();
-	json_put_str(item, "path", path);
-	json_put_str(item, "reason", reason);
-	json_array_append_new(f->refused, item);
+	f->refused_count++;
+	left_out_add(f->refused, path, reason);
 }
 
 int fetch_tick(struct fetch *f, struct error *err)

@@ -19,7 +19,6 @@
 
 #define FETCH_MAX_ENTRIES 1000000
 #define FETCH_MAX_BYTES ((uint64_t)16 << 30)
-#define FETCH_REFUSED_MAX 1000
 
 struct fetch {
 	struct workspace_engine *engine;
@@ -29,7 +28,7 @@ struct fetch {
 	struct manifest *base, *place;
 	uint64_t max_entries, max_bytes;
 	uint64_t files, bytes; /* that came */
-	json_t *refused;       /* array of {path, reason}, at most FETCH_REFUSED_MAX */
+	json_t *refused;       /* of left_out_add */
 	uint64_t refused_count;
 	struct workspace_progress now;
 };

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include "base/fault.h"
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/mem.h"
 #include "base/owner.h"
 #include "base/path.h"

@@ -416,3 +416,15 @@ int manifest_share(int from_dir, const char *from, int to_dir, const char *to, s
 		return -1;
 	return dir_sync(to_dir, err);
 }
+
+void left_out_add(json_t *list, const char *path, const char *reason)
+{
+	json_t *item;
+
+	if (json_array_size(list) >= LEFT_OUT_MAX)
+		return;
+	item = json_object();
+	json_put_str(item, "path", path);
+	json_put_str(item, "reason", reason);
+	json_array_append_new(list, item);
+}

@@ -80,12 +80,14 @@ struct scan_options {
 	void *progress_arg;
 	int cancel_fd; /* readable: ERR_CANCELLED; -1: none */
 };
+/* Appends {path, reason} to a list of what is left out, which holds no more than LEFT_OUT_MAX. */
+#define LEFT_OUT_MAX 1000
+void left_out_add(json_t *list, const char *path, const char *reason);
 struct scan_report {
 	uint64_t files, dirs, symlinks, bytes;
 	uint64_t hashed, hashed_bytes; /* read, not known from the cache */
 	bool unchanged;                /* the manifest is the one in the cache */
-	json_t *skipped; /* array of {path, reason}: specials, unreadable, changing while read; at
-			    most 1,000, and skipped_count */
+	json_t *skipped; /* of left_out_add: specials, unreadable, changing while read */
 	uint64_t skipped_count;
 	uint64_t hidden_by_name; /* that no rule hides */
 };

@@ -17,20 +17,11 @@
 #include "workspace/overlay_internal.h"
 
 #define BLOCK_SIZE ((size_t)256 << 10)
-#define REFUSED_MAX 1000
 
 void layer_refuse(struct layer *l, const char *path, const char *reason)
 {
-	_cleanup_buf_ struct buf text = { 0 };
-	json_t *one;
-
-	if (!l->refused || json_array_size(l->refused) >= REFUSED_MAX)
-		return;
-	utf8_repair(&text, path, strlen(path));
-	one = json_object();
-	json_put_str(one, "path", buf_str(&text));
-	json_put_str(one, "reason", reason);
-	json_array_append_new(l->refused, one);
+	if (l->refused)
+		left_out_add(l->refused, path, reason);
 }
 
 int layer_tick(const struct layer *l, struct error *err)

@@ -12,7 +12,7 @@
 #include <time.h>
 #include "base/fault.h"
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/mem.h"
 #include "base/owner.h"
 #include "base/path.h"
@@ -21,7 +21,6 @@
 #include "git/hidden.h"
 #include "workspace/hasher.h"
 
-#define SKIPPED_MAX 1000
 #define LOOK_EVERY 256 /* entries between looks at cancel_fd and tellings of progress */
 
 struct scan {
@@ -72,16 +71,8 @@ uint64_t workspace_file_clock(int root_fd)
 
 static void skip(struct scan *s, const char *path, const char *reason)
 {
-	struct scan_report *r = s->report;
-
-	if (r->skipped_count++ >= SKIPPED_MAX)
-		return;
-
-	json_t *item = json_object();
-
-	json_put_str(item, "path", path);
-	json_put_str(item, "reason", reason);
-	json_array_append_new(r->skipped, item);
+	s->report->skipped_count++;
+	left_out_add(s->report->skipped, path, reason);
 }
 
 void scan_report_clear(struct scan_report *report)

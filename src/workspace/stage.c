@@ -19,14 +19,8 @@
 
 void stage_skip(struct stage *s, const char *path, const char *reason)
 {
-	if (s->skipped_count++ >= STAGE_SKIPPED_MAX)
-		return;
-
-	json_t *item = json_object();
-
-	json_put_str(item, "path", path);
-	json_put_str(item, "reason", reason);
-	json_array_append_new(s->skipped, item);
+	s->skipped_count++;
+	left_out_add(s->skipped, path, reason);
 }
 
 int stage_tick(struct stage *s, struct error *err)

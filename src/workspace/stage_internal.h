@@ -12,7 +12,7 @@ struct stage {
 	const char *path; /* of the tree that is staged */
 	int root_fd;      /* of it */
 	int run_fd;       /* the run's directory of results */
-	json_t *skipped;  /* array of {path, reason}, at most STAGE_SKIPPED_MAX */
+	json_t *skipped;  /* of left_out_add */
 	uint64_t skipped_count;
 	uint64_t files, dirs, symlinks, bytes; /* of the tree */
 	uint64_t sent, sent_bytes, removed;    /* what was done in the place */
@@ -21,7 +21,6 @@ struct stage {
 	uint8_t *chunks; /* of files that are sent; NULL: none was yet */
 	bool again;      /* the repository moved under our hands: a second try may succeed */
 };
-#define STAGE_SKIPPED_MAX 1000
 
 void stage_skip(struct stage *s, const char *path, const char *reason);
 /* Tells how far it is and looks whether to stop: ERR_CANCELLED. */

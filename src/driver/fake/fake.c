@@ -20,7 +20,7 @@
 #include <string.h>
 #include "base/fault.h"
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "driver/config.h"

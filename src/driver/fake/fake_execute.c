@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/spawn.h"
@@ -34,20 +34,12 @@ struct running {
 	char *mark;
 };
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 int fake_end_marked(const char *mark, int64_t wait_ms, struct error *err)
 {
-	int64_t until = now_ms() + wait_ms;
+	int64_t until = boottime_ms() + wait_ms;
 
 	while (proc_signal_marked(mark, SIGKILL) > 0) {
-		if (now_ms() >= until)
+		if (boottime_ms() >= until)
 			return error_set(err, ERR_TIMEOUT, "commands of the place do not end");
 		poll(NULL, 0, LOOK_MS);
 	}
@@ -160,12 +152,12 @@ static void ask_to_leave(struct running *r)
 	r->asked_to_leave = true;
 	kill(-r->pid, SIGTERM);
 	kill(-r->pid, SIGCONT);
-	r->kill_at = now_ms() + TERM_MS;
+	r->kill_at = boottime_ms() + TERM_MS;
 }
 
 static void look_at_time(struct running *r)
 {
-	int64_t now = now_ms();
+	int64_t now = boottime_ms();
 
 	if (!r->asked_to_leave && !r->ended && now >= r->ends_at) {
 		r->result->timed_out = true;
@@ -190,7 +182,7 @@ static int time_left(const struct running *r)
 		next = r->ends_at;
 	if (next < 0)
 		return r->ended ? DRAIN_MS : -1;
-	return (int)MIN_OF(MAX_OF(next - now_ms(), 0), 3600 * 1000);
+	return (int)MIN_OF(MAX_OF(next - boottime_ms(), 0), 3600 * 1000);
 }
 
 static void look_after(struct running *r)
@@ -217,7 +209,7 @@ static void look_after(struct running *r)
 		if (p[PROCESS].revents) {
 			r->ended = true;
 			close_fdp(&r->fds[IN]);
-			r->kill_at = now_ms() + DRAIN_MS;
+			r->kill_at = boottime_ms() + DRAIN_MS;
 		}
 		if (p[CANCEL].revents && !r->ended) {
 			r->result->cancelled = true;
@@ -252,7 +244,7 @@ int fake_run(const struct one_shot_call *call, const char *home, const char *mar
 			     .result = result,
 			     .pidfd = -1,
 			     .fds = { -1, -1, -1 },
-			     .ends_at = now_ms() + call->timeout_ms,
+			     .ends_at = boottime_ms() + call->timeout_ms,
 			     .kill_at = -1 };
 	_cleanup_(env_freep) char **env = NULL;
 	int rc;

@@ -2,7 +2,8 @@
 
 #include <string.h>
 #include <time.h>
-#include "base/hash.h"
+#include "base/clock.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 #define DEFAULT_DEADLINE_MS 30000
@@ -114,21 +115,13 @@ static int64_t count_call(struct fake_journal *journal, const struct fake_plan *
 	return fake_journal_count(journal, hash, err);
 }
 
-static int64_t real_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /*
  * Until the call is ms old by the host's clock, or by the real one: a test's clock that stands
  * still holds nobody for ever.
  */
 static void wait_until(const struct fake_call *call, int64_t ms)
 {
-	int64_t real = real_ms(), left = ms - (clock_mono(call->clock) - call->started);
+	int64_t real = boottime_ms(), left = ms - (clock_mono(call->clock) - call->started);
 	int64_t real_end = real + left;
 
 	while (left > 0 && real < real_end) {
@@ -136,7 +129,7 @@ static void wait_until(const struct fake_call *call, int64_t ms)
 
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
 		left = ms - (clock_mono(call->clock) - call->started);
-		real = real_ms();
+		real = boottime_ms();
 	}
 }
 

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "driver/host.h"
 #include "driver/native/native_config.h"

@@ -1,6 +1,6 @@
 #include "tempdir.h"
 #include <time.h>
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/id.h"
 #include "base/text.h"
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "pg_fixture.h"
