@@ -222,30 +222,12 @@ static void a_value_that_is_not_of_its_shape_is_noticed(void **state)
 	}
 }
 
-static void the_page_names_every_route(void **state)
-{
-	_cleanup_json_ json_t *document = openapi_document();
-	_cleanup_free_ char *page = openapi_page(document);
-	(void)state;
-
-	EACH_ROUTE(route)
-	{
-		_cleanup_free_ char *path = template_of(route->path);
-		_cleanup_free_ char *end = xasprintf(" %s\n", path);
-
-		if (!strstr(page, end))
-			fail_msg("%s is not on the page", path);
-	}
-	assert_null(strstr(page, "(null)"));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_route_is_in_the_document),
 		cmocka_unit_test(every_answer_and_every_error_of_a_route_is_known),
 		cmocka_unit_test(a_value_that_is_not_of_its_shape_is_noticed),
-		cmocka_unit_test(the_page_names_every_route),
 		api_unit_test(records_are_what_the_document_says),
 		api_unit_test(leases_and_runs_are_what_the_document_says),
 		api_unit_test(the_server_itself_is_what_the_document_says),
