@@ -1,5 +1,4 @@
-#include "api/access.h"
-#include "api/company_cache.h"
+#include "api/server.h"
 
 #include "record/member.h"
 #include "auth/subject.h"

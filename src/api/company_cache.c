@@ -1,4 +1,4 @@
-#include "api/company_cache.h"
+#include "api/server.h"
 #include <pthread.h>
 #include <stdint.h>
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-#include "api/openapi.h"
+#include "api/server.h"
 #include <ctype.h>
 #include "api/answer.h"
 #include "api/response_schemas.h"

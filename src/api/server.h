@@ -119,3 +119,45 @@ struct route_table {
 const struct route *route_table_at(size_t index);
 /* The second stands in for the first with metrics_public. */
 extern const struct route METRICS_ROUTES[], METRICS_PUBLIC_ROUTES[];
+
+/*
+ * Who is asking, and what they may do: the two questions the HTTP server has about every request.
+ *
+ *   bearer -> actor: a user's or an agent's token, or the token of a run that is still going
+ *   route, subject, actor -> company, permissions, or a refusal
+ *
+ * Something of another company does not exist as far as the caller can tell: an id of it is the
+ * same 404 as an id of nothing. A company that is named in the path is 403, there or not.
+ */
+int access_authenticate(void *server, const char *bearer, struct actor *actor, struct error *err);
+int access_authorize(void *server, struct request *request, struct error *err);
+
+/*
+ * Which company a record belongs to, remembered. Every request about a record asks this first, and
+ * the answer never changes: records do not move and ids are not used twice. That a record is gone
+ * is for its own route to say. A fixed table without ends: a newer record takes an older one's
+ * slot.
+ */
+struct company_cache;
+struct company_cache *company_cache_new(void);
+void company_cache_free(struct company_cache *homes);
+/* False: not known. `kind` keeps apart what the ids name. */
+bool company_cache_find(struct company_cache *homes, int kind, const char *id,
+			char company_id[ID_SIZE]);
+void company_cache_put(struct company_cache *homes, int kind, const char *id,
+		       const char *company_id);
+
+/*
+ * What is wrong with the machine or the config file, as an array of sentences for people: disk
+ * nearly full, clock moved, ... Empty when all is well.
+ */
+json_t *server_warnings(struct server *server);
+#define WARNINGS_COUNT 3
+/* Logs each when it comes up, not each time it is asked. `logged` is the caller's memory of that. */
+void server_log_warnings(struct server *server, bool logged[WARNINGS_COUNT]);
+
+/*
+ * The API described for machines (OpenAPI 3.1), from the tables that the router itself uses, so that
+ * it cannot say what is not so. scripts/api-docs makes the page for people of it.
+ */
+json_t *openapi_document(void);

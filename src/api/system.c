@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include "api/answer.h"
 #include "api/history.h"
-#include "api/warnings.h"
+#include "api/server.h"
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"

@@ -1,4 +1,4 @@
-#include "api/warnings.h"
+#include "api/server.h"
 
 #include <limits.h>
 #include "base/fd.h"

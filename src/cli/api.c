@@ -15,8 +15,6 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "cli/autostart.h"
-#include "cli/tunnel.h"
 #include "http/websocket.h"
 
 #define ANSWER_MAX (64u << 20)

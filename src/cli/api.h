@@ -78,3 +78,23 @@ int api_environment(struct api *api, const char *company_id, const char *name, j
 /* An agent by name or id; new reference. */
 int api_agent(struct api *api, const char *company_id, const char *name, json_t **out,
 	      struct error *err);
+
+/*
+ * `berth run` with no server: start one in the background that ends by itself when nobody needs it.
+ * Returns when the server answers; on failure the error carries the end of its log.
+ */
+int autostart(struct cli *cli, struct api *api, struct error *err);
+
+/*
+ * A TLS connection as a plain descriptor, for what leaves HTTP: libcurl makes the connection and
+ * checks the certificate, a thread carries the bytes until either side is closed.
+ * `url` is https; ca_file NULL: the system's certificates.
+ */
+int tunnel_open(const char *url, const char *ca_file, int *fd, struct error *err);
+
+/*
+ * This program's standard input to a command far away, as it comes and however long it is: begins
+ * a thread that reads until the end of the input or of the command. Nobody waits for it: a
+ * read from a terminal may never return, and the program ends when the command does.
+ */
+int feed_stdin(struct cli *cli, const char *exec_id, struct error *err);

@@ -1,7 +1,7 @@
 /*
  * Parsing a command line against the verb's table of flags.
  */
-#include "cli/args.h"
+#include "cli/cli.h"
 
 #include <string.h>
 

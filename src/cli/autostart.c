@@ -1,4 +1,4 @@
-#include "cli/autostart.h"
+#include "cli/api.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,6 @@
 #include "base/fault.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "cli/args.h"
 
 /* Where the section of VERB begins and ends. */
 extern const struct verb_entry *const __start_berth_verbs[], *const __stop_berth_verbs[];

@@ -120,3 +120,7 @@ int put_variables(const struct args *args, json_t *body, struct error *err);
 json_t *config_argument(const char *text, struct error *err);
 /* The terminal here into the body's tty. */
 void put_terminal(json_t *body);
+
+/* Turns words into struct args; reorders argv. ERR_BAD_REQUEST says what is wrong in a sentence. */
+int args_parse(struct args *args, const struct verb *verb, int argc, char **argv,
+	       struct error *err);

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "cli/attach.h"
 #include "cli/follow.h"
-#include "cli/stdin_pump.h"
+#include "cli/api.h"
 #include "cli/terminal.h"
 #include "cli/cli.h"
 

@@ -1,4 +1,4 @@
-#include "api/openapi.h"
+#include "api/server.h"
 #include "cli/cli.h"
 
 static int openapi(struct cli *cli, const struct args *args)

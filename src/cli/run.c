@@ -8,7 +8,7 @@
 #include "cli/attach.h"
 #include "cli/follow.h"
 #include "cli/run_files.h"
-#include "cli/stdin_pump.h"
+#include "cli/api.h"
 #include "cli/terminal.h"
 #include "cli/cli.h"
 

@@ -1,4 +1,4 @@
-#include "cli/stdin_pump.h"
+#include "cli/api.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "cli/tunnel.h"
+#include "cli/api.h"
 
 #include <curl/curl.h>
 #include <errno.h>

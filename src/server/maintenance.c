@@ -1,7 +1,7 @@
 #include "server/maintenance.h"
 #include <poll.h>
 #include "api/history.h"
-#include "api/warnings.h"
+#include "api/server.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"

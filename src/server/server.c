@@ -14,9 +14,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include "api/access.h"
 #include "api/answer.h"
-#include "api/company_cache.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/path.h"

@@ -12,7 +12,6 @@
 #include "git/git.h"
 #include "workspace/apply_stage.h"
 #include "workspace/collect_internal.h"
-#include "workspace/collect_report.h"
 #include "workspace/overlay.h"
 
 void fetch_refuse(struct fetch *f, const char *path, const char *reason)

@@ -1,4 +1,4 @@
-#include "workspace/collect_report.h"
+#include "workspace/collect_internal.h"
 
 #include <fcntl.h>
 #include <string.h>

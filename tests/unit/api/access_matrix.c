@@ -8,7 +8,7 @@
  */
 #include "people.h"
 
-#include "api/access.h"
+#include "api/server.h"
 #include "server/data_dir.h"
 #include "http/router.h"
 

@@ -3,7 +3,6 @@
  */
 #pragma once
 
-#include "api/openapi.h"
 #include "api/server.h"
 #include "base/text.h"
 

@@ -1,4 +1,4 @@
-#include "cli/args.h"
+#include "cli/cli.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/settings.h"
-#include "cli/args.h"
+#include "cli/cli.h"
 
 struct files {
 	char dir[64];
