@@ -1,6 +1,7 @@
 #include "exec/execs_internal.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "wire/message.h"
 
 #define RECENT_BYTES ((int64_t)1 << 30)
 #define RECENT_MS ((int64_t)3600 * 1000)
@@ -68,22 +69,110 @@ static json_t *terminal_of(const struct live_exec *live)
 	return tty;
 }
 
+/* What a relay keeps of it, and a record has: never values of its environment, or its input. */
+static void put_details(json_t *object, const struct live_exec *live)
+{
+	json_put_new(object, "command", json_deep_copy(live->command));
+	json_put_new(object, "tty", terminal_of(live));
+	json_put_bool(object, "stdinStream", live->stdin_stream);
+	json_put_str(object, "onDisconnect", live->kill_when_left ? "kill" : "keep");
+	json_put_time(object, "createdAt", live->created_ms);
+}
+
 json_t *running_record(const struct live_exec *live)
 {
 	json_t *record;
 
-	if (live->found)
-		return json_deep_copy(live->found);
+	if (live->record)
+		return json_deep_copy(live->record);
 	record = json_object();
 	json_put_str(record, "id", live->id);
 	json_put_str(record, "leaseId", live->lease_id);
 	json_put_str(record, "placeId", live->place_id);
 	json_put_int(record, "generation", live->generation);
-	json_put_new(record, "command", json_deep_copy(live->command));
-	json_put_new(record, "tty", terminal_of(live));
-	json_put_bool(record, "stdinStream", live->stdin_stream);
-	json_put_str(record, "onDisconnect", live->kill_when_left ? "kill" : "keep");
-	json_put_time(record, "createdAt", live->created_ms);
+	put_details(record, live);
+	json_put_str(record, "status", "running");
+	return record;
+}
+
+char *exec_note(const struct live_exec *live)
+{
+	_cleanup_json_ json_t *note = json_object();
+	char *text;
+
+	json_put_str(note, "leaseId", live->lease_id);
+	put_details(note, live);
+	text = json_text(note);
+	if (strlen(text) <= WIRE_NOTE_MAX)
+		return text;
+	/* Bytes that JSON writes as escapes. */
+	free(text);
+	json_put_new(note, "command", NULL);
+	return json_text(note);
+}
+
+static bool is_command(const json_t *value)
+{
+	size_t i;
+	const json_t *word;
+
+	if (!json_is_array(value))
+		return false;
+	json_array_foreach (value, i, word)
+		if (!json_is_string(word))
+			return false;
+	return true;
+}
+
+static json_t *terminal_of_note(const json_t *note)
+{
+	const json_t *tty = json_object_at(note, "tty");
+	json_t *copy = tty ? json_object() : NULL;
+
+	if (copy) {
+		json_put_int(copy, "rows", (uint16_t)json_int(tty, "rows", 24));
+		json_put_int(copy, "cols", (uint16_t)json_int(tty, "cols", 80));
+	}
+	return copy;
+}
+
+/* NULL: there is none, or it is not one of ours for this lease. */
+static json_t *parse_note(const struct found_exec *found)
+{
+	json_t *note = found->note ? json_parse(found->note, strlen(found->note), NULL) : NULL;
+
+	if (json_is_object(note) && str_equal(json_str(note, "leaseId"), found->lease_id))
+		return note;
+	json_decref(note);
+	return NULL;
+}
+
+/*
+ * The relay lives beside hostile programs: of what it gives back only words for people and options
+ * of the command itself are taken. Which lease it belongs to says the place.
+ */
+json_t *record_of_note(const struct found_exec *found)
+{
+	_cleanup_json_ json_t *note = parse_note(found);
+	json_t *command = json_object_get(note, "command");
+	const char *created = json_str(note, "createdAt");
+	json_t *record = json_object();
+	int64_t created_ms;
+
+	json_put_str(record, "id", found->id);
+	json_put_str(record, "leaseId", found->lease_id);
+	json_put_str(record, "placeId", found->place_id);
+	json_put_int(record, "generation", found->generation);
+	json_put_new(record, "command", is_command(command) ? json_deep_copy(command) : NULL);
+	json_put_new(record, "tty", terminal_of_note(note));
+	json_put_bool(record, "stdinStream", json_bool(note, "stdinStream", false));
+	json_put_str(record, "onDisconnect",
+		     str_equal(json_str(note, "onDisconnect"), "kill") ? "kill" : "keep");
+	if (found->found)
+		json_put_bool(record, "found", true);
+	if (!created || time_parse_iso(created, &created_ms) < 0)
+		created_ms = found->started_ms;
+	json_put_time(record, "createdAt", created_ms);
 	json_put_str(record, "status", "running");
 	return record;
 }
@@ -105,7 +194,7 @@ void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_json_ json_t *record = ended_record(live, clock_now(live->execs->clock), outcome);
 
-	if (exec_store_replace(live->store, live->id, record, &err) < 0)
+	if (exec_store_put(live->store, live->id, record, &err) < 0)
 		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
 }
 
@@ -137,7 +226,7 @@ static json_t *find_record(struct execs *execs, const char *id, struct exec_stor
 
 	*store = &execs->store[RECENT];
 
-	for (size_t i = 0; i < SHELVES && !record; i++) {
+	for (size_t i = 0; i < STORES && !record; i++) {
 		*store = &execs->store[i];
 		record = exec_store_get(*store, id);
 	}
@@ -149,6 +238,11 @@ static int64_t lost_output(struct exec_store *store, const char *id, const json_
 	return runlog_missing(store->logs, id, json_int(record, "outputBytes", 0));
 }
 
+bool execs_has_output(struct execs *execs, const char *id)
+{
+	return runlog_size(execs->store[RECENT].logs, id) >= 0;
+}
+
 bool execs_know(struct execs *execs, const char *id)
 {
 	struct live_exec *live = execs_find(execs, id);
@@ -157,7 +251,7 @@ bool execs_know(struct execs *execs, const char *id)
 
 	if (live)
 		live_exec_unref(live);
-	for (size_t i = 0; i < SHELVES && !known; i++)
+	for (size_t i = 0; i < STORES && !known; i++)
 		known = exec_store_has(&execs->store[i], id);
 	return known;
 }
@@ -288,7 +382,7 @@ static void forget_recent(struct execs *execs)
 		pthread_mutex_unlock(&execs->lock);
 		if (!some)
 			return;
-		/* One that was brief and silent has nothing on the store. */
+		/* One that was brief and silent has no file. */
 		if ((!old.brief || old.bytes > 0) &&
 		    exec_store_remove(&execs->store[RECENT], old.id, &err) < 0)
 			log_warn("exec %s stays until the next start: %s", old.id, err.message);

@@ -1,13 +1,19 @@
 /*
- * Commands that an earlier server started through the API. A relay that cannot be reached now, a
+ * Commands that an earlier server started through the API: those that their relays hold, which
+ * server/exec_survey.c finds, and those whose records say that they run. A relay that cannot be reached now, a
  * place or a log that cannot be opened now, a record that cannot be read now: none of them means
  * that the command is lost, so each is tried again, beside serving. Lost is what the relay or its
  * keeper says is lost, and what was in a lease that has ended.
  */
 #include "exec/execs_internal.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -92,6 +98,7 @@ int live_exec_reach(struct live_exec *live, struct error *err)
 	int64_t pause_ms = RETRY_FIRST_MS;
 	bool going = false;
 
+	assert(live_exec_phase(live) == EXEC_SEEKING);
 	for (;;) {
 		error_clear(err);
 		if (prepare(live, err) == 0) {
@@ -118,12 +125,11 @@ int live_exec_reach(struct live_exec *live, struct error *err)
 static int adopt(struct execs *execs, struct exec_store *store, const char *id, json_t *record,
 		 struct error *err)
 {
-	struct live_exec *live = live_exec_new(execs, store);
+	struct live_exec *live = live_exec_new(execs, store, EXEC_SEEKING);
 	_cleanup_error_ struct error later = { 0 };
 
-	live->adopting = true;
 	live->kill_when_left = str_equal(json_str(record, "onDisconnect"), "kill");
-	live->found = json_incref(record);
+	live->record = json_incref(record);
 	id_copy(live->id, id);
 	id_copy(live->lease_id, json_str(record, "leaseId"));
 	id_copy(live->place_id, json_str(record, "placeId"));
@@ -137,6 +143,7 @@ static int adopt(struct execs *execs, struct exec_store *store, const char *id, 
 	if (live_exec_follow(live, err) < 0) {
 		if (live->exec)
 			exec_abandon(live->exec);
+		live_exec_move(live, EXEC_LEFT);
 		if (live->log)
 			runlog_close(live->log);
 		live_exec_leave(live);
@@ -149,26 +156,9 @@ static int adopt(struct execs *execs, struct exec_store *store, const char *id, 
 
 int execs_take_up(struct execs *execs, const struct found_exec *found, struct error *err)
 {
-	struct exec_store *store = &execs->store[RECENT];
-	_cleanup_json_ json_t *record = json_object();
+	_cleanup_json_ json_t *record = record_of_note(found);
 
-	json_put_str(record, "id", found->id);
-	json_put_str(record, "leaseId", found->lease_id);
-	json_put_str(record, "placeId", found->place_id);
-	json_put_int(record, "generation", found->generation);
-	json_put_new(record, "command", NULL);
-	json_put_new(record, "tty", NULL);
-	json_put_bool(record, "stdinStream", false);
-	json_put_str(record, "onDisconnect", "keep");
-	json_put_bool(record, "found", true);
-	json_put_time(record, "createdAt", found->created_ms);
-	json_put_str(record, "status", "running");
-	if (exec_store_put(store, found->id, record, err) < 0)
-		return -1;
-	if (adopt(execs, store, found->id, record, err) == 0)
-		return 0;
-	exec_store_delete(store, found->id, NULL);
-	return -1;
+	return adopt(execs, &execs->store[RECENT], found->id, record, err);
 }
 
 struct recovery {
@@ -184,7 +174,7 @@ static int recover_now(struct execs *execs, struct exec_store *store, const char
 	if (FAULT_HERE("exec.recover.record", err) < 0 ||
 	    exec_store_read(store, id, &record, err) < 0)
 		return -1;
-	/* Not written whole: its command was never started. */
+	/* Not written whole, with a key: its command was never started. */
 	if (!record || !json_str(record, "placeId"))
 		return exec_store_remove(store, id, err);
 	if (!str_equal(json_str(record, "status"), "ended"))
@@ -222,7 +212,7 @@ static void recover_store(struct execs *execs, size_t store)
 
 void execs_recover_rest(struct execs *execs)
 {
-	for (size_t i = 0; i < SHELVES; i++) {
+	for (size_t i = 0; i < STORES; i++) {
 		_cleanup_strv_ char **ids = steal(execs->later[i]);
 		struct recovery recovery = { execs, i };
 
@@ -233,25 +223,49 @@ void execs_recover_rest(struct execs *execs)
 	}
 }
 
-/* What was on the pad when a server died goes the way of all others. */
-static int recover_begun(void *arg, json_t *record, struct error *err)
-{
-	struct exec_store *store = arg;
-	const char *id = json_str(record, "id");
-	_cleanup_json_ json_t *known = id ? exec_store_get(store, id) : NULL;
+/* ---- what the revision before wrote of commands that had just begun ---- */
 
-	if (known || !id || !id_is_valid(id))
+#define OLD_PAD "begun"
+#define OLD_PAD_SLOT 4096
+#define OLD_PAD_SLOTS 64
+
+static int take_old_record(struct exec_store *store, const char *text, size_t len,
+			   struct error *err)
+{
+	_cleanup_json_ json_t *record = json_parse(text, strnlen(text, len), NULL);
+	const char *id = record ? json_str(record, "id") : NULL;
+
+	/* A slot that is empty or was not written whole is no record. */
+	if (!id || !id_is_valid(id) || exec_store_has(store, id))
 		return 0;
-	if (exec_store_delete(store, id, err) < 0)
-		return -1;
 	return exec_store_put(store, id, record, err);
+}
+
+/* Its slots become records as all others; the file is not needed any more. */
+static int take_old_pad(struct execs *execs, struct error *err)
+{
+	_cleanup_close_ int fd = openat(execs->dirfd, OLD_PAD, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	char slot[OLD_PAD_SLOT];
+
+	if (fd < 0)
+		return 0;
+	for (off_t i = 0; i < OLD_PAD_SLOTS; i++) {
+		ssize_t n = pread(fd, slot, sizeof(slot), i * OLD_PAD_SLOT);
+
+		if (n < 0)
+			return error_errno(err, errno, "cannot read " OLD_PAD);
+		if (n > 0 && take_old_record(&execs->store[RECENT], slot, (size_t)n, err) < 0)
+			return -1;
+	}
+	unlinkat(execs->dirfd, OLD_PAD, 0);
+	return 0;
 }
 
 int execs_recover(struct execs *execs, struct error *err)
 {
-	if (pad_take(&execs->pad, recover_begun, &execs->store[RECENT], err) < 0)
+	if (take_old_pad(execs, err) < 0)
 		return error_wrap(err, "taking up commands that had begun");
-	for (size_t i = 0; i < SHELVES; i++)
+	for (size_t i = 0; i < STORES; i++)
 		recover_store(execs, i);
 	return 0;
 }

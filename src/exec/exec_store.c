@@ -40,14 +40,14 @@ void exec_store_close(struct exec_store *store)
 }
 
 /*
- * One write of a few hundred bytes: a process that is killed has done it or not. The longer text
- * covers the shorter one, so that there is never a moment without a record.
+ * One write of a few hundred bytes: a process that is killed has done it or not. The record of the
+ * end is longer than the one it replaces, so that there is never a moment without a record.
  */
-static int write_plainly(struct exec_store *store, const char *id, int flags, const char *text,
+static int write_plainly(struct exec_store *store, const char *id, const char *text,
 			 struct error *err)
 {
 	_cleanup_close_ int fd =
-		openat(store->dirfd, id, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+		openat(store->dirfd, id, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot write the record of exec %s", id);
@@ -60,16 +60,7 @@ int exec_store_put(struct exec_store *store, const char *id, const json_t *recor
 	_cleanup_free_ char *text = json_text(record);
 
 	return store->durable ? file_replace(store->dirfd, id, text, strlen(text), 0600, err)
-			      : write_plainly(store, id, O_CREAT | O_EXCL, text, err);
-}
-
-int exec_store_replace(struct exec_store *store, const char *id, const json_t *record,
-		       struct error *err)
-{
-	_cleanup_free_ char *text = json_text(record);
-
-	return store->durable ? file_replace(store->dirfd, id, text, strlen(text), 0600, err)
-			      : write_plainly(store, id, 0, text, err);
+			      : write_plainly(store, id, text, err);
 }
 
 int exec_store_read(struct exec_store *store, const char *id, json_t **record, struct error *err)

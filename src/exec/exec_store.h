@@ -1,8 +1,8 @@
 /*
- * What is written down of execs: a file each, beside their logs. It is there before the command
- * starts, with everything a later server needs to take the exec up again, and gets the outcome when
- * it has ended. A durable store survives a crash of the machine; the other only one of the server,
- * which is as long as the exec itself lives, and costs a few microseconds.
+ * Records of execs: a file each, beside their logs. A record is written when the exec has ended;
+ * before that its relay knows everything about it. It is there while the exec runs only where no
+ * relay holds the exec's note, and where the exec has an Idempotency-Key. A durable store survives
+ * a crash of the machine; the other only one of the server, and costs a few microseconds.
  */
 #pragma once
 
@@ -21,12 +21,9 @@ int exec_store_open(struct exec_store *store, int dirfd, const char *records, co
 		    int64_t log_bytes, bool durable, struct error *err);
 void exec_store_close(struct exec_store *store);
 
-/* A record that was not there. */
+/* A new record, or one in the place of a shorter one. */
 int exec_store_put(struct exec_store *store, const char *id, const json_t *record,
 		   struct error *err);
-/* A record in the place of a shorter one. */
-int exec_store_replace(struct exec_store *store, const char *id, const json_t *record,
-		       struct error *err);
 /* *record is NULL when there is none, or none that was written whole. -1: it cannot be read now. */
 int exec_store_read(struct exec_store *store, const char *id, json_t **record, struct error *err);
 /* The same where that is no different from none. */

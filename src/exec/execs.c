@@ -1,4 +1,36 @@
+/*
+ * Commands that were started through the API, each in one phase:
+ *
+ *      execs_start                        execs_recover, execs_take_up
+ *           |                                      |
+ *       STARTING ----> BRIEF ----> RUNNING <---- SEEKING
+ *           |            |            |            |
+ *           |            +-----> ENDED <-----------+
+ *           |            |            |            |
+ *           +------------+---> LEFT <-+------------+
+ *
+ *   STARTING  Its relay is asked to start it. It is on the list, so that it is known when its relay
+ *             is asked what it holds.
+ *   BRIEF     It runs, and the thread in execs_start takes its output. When execs_start returns it
+ *             so, live_exec_detach is due.
+ *   SEEKING   An earlier server started it; its own thread looks for its relay (exec_recovery.c).
+ *   RUNNING   It runs, and its own thread takes its output and waits for its end.
+ *   ENDED     The outcome is known. It is on the list until its record is written, if it gets one.
+ *   LEFT      It could not be started, or this server goes and its relay keeps it for the next one.
+ *
+ *   call                     phases in which it is legal
+ *   live_exec_read           all; ERR_UNAVAILABLE in SEEKING before its log is open
+ *   live_exec_detach         all, by the caller of execs_start; does something in BRIEF only
+ *   live_exec_outcome        ENDED and LEFT; before that it says lease_lost
+ *   live_exec_follow         RUNNING, SEEKING
+ *   live_exec_reach          SEEKING
+ *   exec_wait, in a thread   RUNNING
+ *
+ * live_exec_move is the only function that changes the phase.
+ */
 #include "exec/execs_internal.h"
+#include <assert.h>
+#include <fcntl.h>
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/fd.h"
@@ -22,14 +54,13 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 	execs->clock = options->clock;
 	execs->max_running = options->max_running ? options->max_running : MAX_RUNNING;
 	execs->store[KEPT] = execs->store[RECENT] = EXEC_STORE_NONE;
-	execs->pad = PAD_NONE;
+	execs->dirfd = fcntl(options->dirfd, F_DUPFD_CLOEXEC, 3);
 	pthread_mutex_init(&execs->lock, NULL);
 	cond_init(&execs->ended);
 	if (exec_store_open(&execs->store[KEPT], options->dirfd, "kept", "logs", options->log_bytes,
 			    true, err) < 0 ||
 	    exec_store_open(&execs->store[RECENT], options->dirfd, "recent", "scratch",
-			    options->log_bytes, false, err) < 0 ||
-	    pad_open(&execs->pad, options->dirfd, "begun", err) < 0) {
+			    options->log_bytes, false, err) < 0) {
 		execs_free(execs);
 		return -1;
 	}
@@ -46,8 +77,8 @@ void execs_free(struct execs *execs)
 			live_exec_unref(execs->recent[i].brief);
 	exec_store_close(&execs->store[KEPT]);
 	exec_store_close(&execs->store[RECENT]);
-	pad_close(&execs->pad);
-	for (size_t i = 0; i < SHELVES; i++)
+	close_fdp(&execs->dirfd);
+	for (size_t i = 0; i < STORES; i++)
 		strv_free(execs->later[i]);
 	pthread_cond_destroy(&execs->ended);
 	pthread_mutex_destroy(&execs->lock);
@@ -79,20 +110,46 @@ void execs_stop(struct execs *execs)
 
 /* ---- an exec that is going ---- */
 
-struct live_exec *live_exec_new(struct execs *execs, struct exec_store *store)
+struct live_exec *live_exec_new(struct execs *execs, struct exec_store *store,
+				enum exec_phase phase)
 {
 	struct live_exec *live = xcalloc(1, sizeof(*live));
 
 	live->execs = execs;
 	live->store = store;
-	live->slot = -1;
+	live->phase = phase;
+	live->outcome.result = (struct exec_result){ .exit_code = -1, .reason = EXEC_LEASE_LOST };
 	return live;
+}
+
+enum exec_phase live_exec_phase(struct live_exec *live)
+{
+	pthread_mutex_lock(&live->execs->lock);
+	enum exec_phase phase = live->phase;
+	pthread_mutex_unlock(&live->execs->lock);
+	return phase;
+}
+
+void live_exec_move(struct live_exec *live, enum exec_phase phase)
+{
+	static const unsigned FROM[EXEC_PHASES] = {
+		[EXEC_BRIEF] = 1u << EXEC_STARTING,
+		[EXEC_RUNNING] = 1u << EXEC_STARTING | 1u << EXEC_BRIEF | 1u << EXEC_SEEKING,
+		[EXEC_ENDED] = 1u << EXEC_BRIEF | 1u << EXEC_RUNNING | 1u << EXEC_SEEKING,
+		[EXEC_LEFT] = 1u << EXEC_STARTING | 1u << EXEC_BRIEF | 1u << EXEC_RUNNING |
+			      1u << EXEC_SEEKING,
+	};
+
+	pthread_mutex_lock(&live->execs->lock);
+	assert(FROM[phase] & 1u << live->phase);
+	live->phase = phase;
+	pthread_mutex_unlock(&live->execs->lock);
 }
 
 void live_exec_free(struct live_exec *live)
 {
 	json_decref(live->command);
-	json_decref(live->found);
+	json_decref(live->record);
 	free(live);
 }
 
@@ -125,13 +182,14 @@ int live_exec_read(struct live_exec *live, int64_t since, struct runlog_reader *
 		   struct error *err)
 {
 	pthread_mutex_lock(&live->execs->lock);
-	bool is_silent = live->is_silent, unread = live->adopting && !live->log;
+	bool unopened = live->phase == EXEC_SEEKING && !live->log;
+	bool is_silent = live->phase == EXEC_ENDED && live->outcome.output_bytes == 0;
 	pthread_mutex_unlock(&live->execs->lock);
-	if (unread)
+	if (unopened)
 		return error_set(err, ERR_UNAVAILABLE, "the output of exec %s cannot be opened yet",
 				 live->id);
 	if (is_silent)
-		return error_set(err, ERR_NOT_FOUND, "exec %s said nothing", live->id);
+		return error_set(err, ERR_NOT_FOUND, "exec %s printed nothing", live->id);
 	return runlog_reader_open(live->store->logs, live->id, since, reader, err);
 }
 
@@ -155,10 +213,10 @@ int live_exec_enlist(struct live_exec *live, struct error *err)
 	pthread_mutex_lock(&execs->lock);
 	if (execs->stopping)
 		r = error_set(err, ERR_UNAVAILABLE, "the server is stopping");
-	else if (execs->running == execs->max_running && !live->adopting)
+	else if (execs->running == execs->max_running && live->phase != EXEC_SEEKING)
 		r = error_set(err, ERR_TOO_MANY, "%zu commands run already", execs->running);
 	if (r == 0) {
-		live->refs = 2; /* its thread and whoever asked for it */
+		live->refs = 2; /* the list's and the caller's */
 		live->next = execs->list;
 		execs->list = live;
 		execs->running++;
@@ -187,8 +245,7 @@ void live_exec_leave(struct live_exec *live)
 		live_exec_free(live);
 }
 
-/* A record that survives the machine must not outlive its output; when it does, readers are told.
- */
+/* A durable record must not outlive its output; when it does, readers get to know how much is lost. */
 static void settle_log(struct live_exec *live)
 {
 	_cleanup_error_ struct error err = { 0 };
@@ -197,10 +254,20 @@ static void settle_log(struct live_exec *live)
 		log_warn("exec %s: its output may not be on the disk: %s", live->id, err.message);
 }
 
+static void set_ended(struct live_exec *live, const struct exec_outcome *outcome)
+{
+	pthread_mutex_lock(&live->execs->lock);
+	live->outcome = *outcome;
+	live->ended_ms = clock_now(live->execs->clock);
+	pthread_mutex_unlock(&live->execs->lock);
+	live_exec_move(live, EXEC_ENDED);
+}
+
 /*
  * The outcome is there before the log closes, since closing tells the readers that it is; and the
  * exec stays on the list until its record has it, so that it is always found in one of the two. A
- * durable record is there before anybody hears of the end; the other costs nobody any time.
+ * durable record is there before a client hears of the end; the other costs no client any time. The
+ * relay forgets the exec after its record is written: until then a later server can ask it again.
  */
 static void finish(struct live_exec *live, struct exec_outcome *outcome)
 {
@@ -212,9 +279,7 @@ static void finish(struct live_exec *live, struct exec_outcome *outcome)
 		settle_log(live);
 		record_ended(live, outcome);
 	}
-	pthread_mutex_lock(&execs->lock);
-	live->outcome = *outcome;
-	pthread_mutex_unlock(&execs->lock);
+	set_ended(live, outcome);
 	runlog_close(live->log);
 	if (!live->store->durable) {
 		record_ended(live, outcome);
@@ -225,20 +290,42 @@ static void finish(struct live_exec *live, struct exec_outcome *outcome)
 			  err.message);
 }
 
+/* Off the list without an end of its own. The files go unless a later server takes it up. */
+static void give_back(struct live_exec *live, bool remove_files)
+{
+	live_exec_move(live, EXEC_LEFT);
+	if (live->log)
+		runlog_close(live->log);
+	if (remove_files)
+		exec_store_remove(live->store, live->id, NULL);
+	live_exec_leave(live);
+}
+
+/* Its relay holds no such exec, and no record says that one ran: it has ended and was forgotten. */
+static bool is_forgotten(const struct live_exec *live, const struct error *err)
+{
+	return err->code == ERR_NOT_FOUND && !exec_store_has(live->store, live->id);
+}
+
+static int seek(struct live_exec *live, struct error *err)
+{
+	if (live_exec_reach(live, err) < 0)
+		return -1;
+	live_exec_move(live, EXEC_RUNNING);
+	return 0;
+}
+
 static void *wait_for_end(void *arg)
 {
 	struct live_exec *live = arg;
 	struct exec_outcome outcome = { .result = { .exit_code = -1, .reason = EXEC_LEASE_LOST } };
 	_cleanup_error_ struct error err = { 0 };
 
-	if ((live->adopting && live_exec_reach(live, &err) < 0) ||
+	if ((live_exec_phase(live) == EXEC_SEEKING && seek(live, &err) < 0) ||
 	    exec_wait(live->exec, &outcome.result, &err) < 0) {
-		/* This server goes, the command stays: the record says "running" to the next one.
-		 */
-		if (err.code == ERR_UNAVAILABLE) {
-			if (live->log)
-				runlog_close(live->log);
-			live_exec_leave(live);
+		/* This server goes, the command stays with its relay. */
+		if (err.code == ERR_UNAVAILABLE || is_forgotten(live, &err)) {
+			give_back(live, err.code != ERR_UNAVAILABLE);
 			return NULL;
 		}
 		outcome.result = (struct exec_result){ .exit_code = -1, .reason = EXEC_LEASE_LOST };
@@ -251,9 +338,11 @@ static void *wait_for_end(void *arg)
 
 int live_exec_follow(struct live_exec *live, struct error *err)
 {
+	enum exec_phase phase = live_exec_phase(live);
 	pthread_attr_t attr;
 	pthread_t thread;
 
+	assert(phase == EXEC_RUNNING || phase == EXEC_SEEKING);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
@@ -264,108 +353,57 @@ int live_exec_follow(struct live_exec *live, struct error *err)
 	return failed ? error_errno(err, failed, "cannot start a thread for the command") : 0;
 }
 
-static void clear_slot(struct live_exec *live)
+/* ---- starting one ---- */
+
+/* From here on a later server takes it up by its record. */
+static int record_running(struct live_exec *live, struct error *err)
 {
-	if (live->slot >= 0)
-		pad_clear(&live->execs->pad, live->slot);
-	live->slot = -1;
+	_cleanup_json_ json_t *record = running_record(live);
+
+	return exec_store_put(live->store, live->id, record, err);
 }
 
-/* From here on a successor takes it up, with everything it has said. */
-static int write_down(struct live_exec *live, struct error *err)
+/* A kept one has its record, and for others the note that their relay keeps does. */
+static bool lacks_record(const struct live_exec *live)
 {
-	_cleanup_json_ json_t *record = NULL;
-
-	if (live->on_record)
-		return 0;
-	record = running_record(live);
-	if (exec_store_put(live->store, live->id, record, err) < 0)
-		return -1;
-	live->on_record = true;
-	clear_slot(live);
-	return 0;
+	return !live->store->durable && !exec_is_noted(live->exec);
 }
 
-/* The same of one that may be over in a moment. */
-static int note_down(struct live_exec *live, struct error *err)
-{
-	_cleanup_json_ json_t *record = NULL;
-
-	if (live->on_record || live->slot >= 0)
-		return 0;
-	record = running_record(live);
-	live->slot = pad_put(&live->execs->pad, record);
-	return live->slot >= 0 ? 0 : write_down(live, err);
-}
-
-static int announce(struct live_exec *live, struct error *err)
-{
-	if (write_down(live, err) < 0)
-		return -1;
-	return runlog_make(live->log, err);
-}
-
-/* Its start is known to nobody else: what cannot be written down must not go on. */
-static void give_up(struct live_exec *live)
+/* From here on it outlives the caller. What cannot be kept must not go on: it is ended. */
+static int go_on(struct live_exec *live, struct error *err)
 {
 	struct exec_result result;
 
+	exec_keep_exit(live->exec);
+	if ((!lacks_record(live) || record_running(live, err) == 0) &&
+	    runlog_make(live->log, err) == 0) {
+		live_exec_move(live, EXEC_RUNNING);
+		if (live_exec_follow(live, err) == 0)
+			return 0;
+	}
 	places_cancel(live->execs->places, live->id, EXEC_CANCELLED, true);
 	exec_wait(live->exec, &result, NULL);
-}
-
-/* From here on it outlives whoever asked for it. */
-static int go_on(struct live_exec *live, struct error *err)
-{
-	exec_keep_exit(live->exec);
-	if (announce(live, err) == 0 && live_exec_follow(live, err) == 0)
-		return 0;
-	give_up(live);
 	return -1;
 }
 
-/* Of one that has ended: its record turned out to be needless. */
-static void strike_out(struct live_exec *live)
-{
-	_cleanup_error_ struct error err = { 0 };
-
-	clear_slot(live);
-	if (live->on_record && exec_store_delete(live->store, live->id, &err) < 0)
-		log_warn("%s", err.message);
-	/* Not before: a successor that finds the record has to find the exit too. */
-	if (places_forget(live->execs->places, live->place_id, live->generation, live->id, &err) <
-	    0)
-		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
-			  err.message);
-}
-
-/* 1: it is over, and what is left to do of it is live_exec_detach's. */
+/*
+ * BRIEF: 1 when it has ended. -1 with ERR_UNAVAILABLE: the server goes, the command stays; any other
+ * error: there is no command.
+ */
 static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_ms,
 			struct error *err)
 {
-	struct execs *execs = live->execs;
 	struct exec_outcome outcome = { 0 };
-	int r = exec_wait_briefly(live->exec, wait_ms, words_ms, &outcome.result, err);
+	int r;
 
-	/* The server goes, the command stays: its successor has to know of it. */
-	if (r < 0 && err->code == ERR_UNAVAILABLE)
-		live->left_behind = announce(live, NULL) == 0 || live->slot >= 0;
+	assert(live_exec_phase(live) == EXEC_BRIEF);
+	r = exec_wait_briefly(live->exec, wait_ms, words_ms, &outcome.result, err);
 	if (r <= 0)
 		return r;
-
-	/* Its record is to be struck out, which nobody has to wait for. */
-	live->start_deferred = live->on_record || live->slot >= 0;
-
-	int64_t bytes = runlog_end(live->log);
-
-	outcome.output_bytes = bytes;
-	pthread_mutex_lock(&execs->lock);
-	live->outcome = outcome;
-	live->ended_ms = clock_now(execs->clock);
-	live->is_silent = bytes == 0;
-	pthread_mutex_unlock(&execs->lock);
+	outcome.output_bytes = runlog_end(live->log);
+	set_ended(live, &outcome);
 	runlog_close(steal(live->log));
-	remember_brief(live, bytes);
+	remember_brief(live, outcome.output_bytes);
 	live_exec_leave(live);
 	return 1;
 }
@@ -381,66 +419,55 @@ static int open_log(struct live_exec *live, bool kept, struct error *err)
 static int start_command(struct live_exec *live, const struct exec_order *order, struct error *err)
 {
 	struct exec_spec spec = *order->spec;
+	_cleanup_free_ char *note = exec_note(live);
 	bool brief = order->unannounced && !order->kept && !spec.stdin_stream && !spec.terminal;
 	int r;
 
 	if (open_log(live, order->kept, err) < 0)
 		return -1;
-	if (!brief && announce(live, err) < 0)
+	/* What a key stands for is on the disk before it starts: it must not start twice. */
+	if (order->kept && (record_running(live, err) < 0 || runlog_make(live->log, err) < 0))
 		return -1;
 	spec.log = live->log;
 	spec.keep_exit = !brief;
+	spec.note = note;
 	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
 	if (!brief)
 		return go_on(live, err);
+	live_exec_move(live, EXEC_BRIEF);
 	r = wait_briefly(live, BRIEF_MS, order->first_words ? 0 : LAST_WORDS_MS, err);
 	if (r != 0)
 		return r < 0 ? -1 : 0;
-	if (!order->first_words || runlog_end(live->log) == 0)
-		return go_on(live, err);
-	exec_keep_exit(live->exec);
-	if (note_down(live, err) < 0) {
-		give_up(live);
-		return -1;
-	}
-	live->start_deferred = true;
-	return 0;
+	if (order->first_words && runlog_end(live->log) > 0)
+		return 0;
+	return go_on(live, err);
 }
 
-static void forget(struct live_exec *live)
+/* A start that failed leaves nothing, unless it is this server that goes, and the command stays. */
+static void fail(struct live_exec *live, const struct error *why)
 {
-	if (live->log)
-		runlog_close(live->log);
-	if (!live->left_behind) {
-		clear_slot(live);
-		exec_store_remove(live->store, live->id, NULL);
-	}
-	live_exec_leave(live);
+	bool stays = why->code == ERR_UNAVAILABLE && live_exec_phase(live) == EXEC_BRIEF;
+
+	give_back(live, !stays);
 }
 
-bool live_exec_is_deferred(const struct live_exec *live)
+bool live_exec_is_deferred(struct live_exec *live)
 {
-	return live->start_deferred;
+	return live_exec_phase(live) == EXEC_BRIEF;
 }
 
 int live_exec_detach(struct live_exec *live, struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
+	int r;
 
-	if (!live->start_deferred)
+	if (live_exec_phase(live) != EXEC_BRIEF)
 		return 0;
-	live->start_deferred = false;
-	if (!live->log) {
-		strike_out(live);
-		return 0;
-	}
-
-	int r = wait_briefly(live, LAST_WORDS_MS, LAST_WORDS_MS, &why);
-
+	r = wait_briefly(live, LAST_WORDS_MS, LAST_WORDS_MS, &why);
 	if (r > 0 || (r == 0 && go_on(live, &why) == 0))
 		return 0;
-	forget(live);
+	fail(live, &why);
 	error_move(err, &why);
 	return -1;
 }
@@ -448,16 +475,19 @@ int live_exec_detach(struct live_exec *live, struct error *err)
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **out,
 		struct error *err)
 {
-	struct live_exec *live = live_exec_new(execs, &execs->store[order->kept ? KEPT : RECENT]);
+	struct live_exec *live =
+		live_exec_new(execs, &execs->store[order->kept ? KEPT : RECENT], EXEC_STARTING);
+	_cleanup_error_ struct error why = { 0 };
 
 	describe_order(live, order);
 	if (live_exec_enlist(live, err) < 0) {
 		live_exec_free(live);
 		return -1;
 	}
-	if (start_command(live, order, err) < 0) {
-		forget(live);
+	if (start_command(live, order, &why) < 0) {
+		fail(live, &why);
 		live_exec_unref(live);
+		error_move(err, &why);
 		return -1;
 	}
 	*out = live;

@@ -1,15 +1,14 @@
 /*
- * The commands that were started through the API, each on a thread of its own that waits for its
- * end: a client that goes away does not end its exec, and neither does the end of this server,
- * whose successor takes it up again.
+ * The commands that were started through the API. A client that goes away does not end its exec,
+ * and neither does the end of this server, whose successor takes it up again.
  *
- *   start -> on the list, record "running" -> ended: record "ended", off the list -> pruned
- *
- * An exec with an Idempotency-Key is `kept`: its record is durable and stays with its output for as
- * long as the key does. The others are recent history: the last RECENT_EXECS of them, for an hour,
- * within RECENT_BYTES of output. Most commands end as soon as they have begun: those are waited for
- * by whoever asked, and their record is in memory only, as is what they said while it is short.
- * While nobody knows yet which kind it will be, a command that was heard of is on the pad (exec_pad.h).
+ * The relay is the record of a running command: it keeps the exec with a note of ours until it is
+ * told to forget it. The server writes a record when a command has ended. Before the start it writes
+ * one only for an exec with an Idempotency-Key, which is `kept`: that record is durable and stays
+ * with its output for as long as the key does. The others are recent history: the last RECENT_EXECS
+ * of them, for an hour, within RECENT_BYTES of output. Most commands end as soon as they have begun:
+ * the caller waits for those, and their record is in memory only, as is their output while it is
+ * short. The head of execs.c draws the phases of an exec.
  */
 #pragma once
 
@@ -30,16 +29,21 @@ struct execs_options {
 };
 int execs_new(const struct execs_options *options, struct execs **execs, struct error *err);
 /*
- * Takes up what an earlier server left running: each is on the list at once, and its thread looks
- * for its relay until that or its keeper has said what became of it.
+ * Takes up commands whose records say that they run: kept ones, those of an earlier revision, and
+ * those of relays that keep no note. Each is on the list at once, and its thread looks for its
+ * relay until that or its keeper has reported what became of it.
  */
 int execs_recover(struct execs *execs, struct error *err);
-/* One that a relay holds and no record explains; it is on the list then. */
+/* A command that a relay holds and this server does not know. */
 struct found_exec {
 	const char *id, *lease_id, *place_id;
-	int64_t generation, created_ms;
+	int64_t generation, started_ms;
+	const char *note; /* that came from the relay; NULL: none */
+	bool found;       /* it is shown as found: no server has written anything of it here */
 };
 int execs_take_up(struct execs *execs, const struct found_exec *found, struct error *err);
+/* A server has begun to write its output down. */
+bool execs_has_output(struct execs *execs, const char *id);
 /* Whether it is, or was, one of these. */
 bool execs_know(struct execs *execs, const char *id);
 /* Those of a lease that are going: array as execs_describe. */
@@ -68,15 +72,12 @@ struct exec_order {
 	const struct exec_spec *spec; /* log is made here, everything else must be filled */
 	bool kept;
 	bool kill_when_left; /* onDisconnect: kill */
-	/*
-	 * Nobody hears of it before execs_start returns: a command that is over by then leaves no
-	 * record on disk, and none is needed.
-	 */
+	/* The caller waits for its end or its first output, for a moment: it may be over by then. */
 	bool unannounced;
 	/*
-	 * With that: a command that has talked and goes on is given back at once, so that its first
-	 * words need not wait. Its record is written; live_exec_detach is due, and soon: until then
-	 * nobody takes what it says.
+	 * With that: a command that has printed something and goes on is given back at once, so that
+	 * its first output need not wait. live_exec_detach is due, and soon: until then nothing takes
+	 * what it prints.
 	 */
 	bool first_words;
 };
@@ -84,11 +85,11 @@ struct exec_order {
 int execs_start(struct execs *execs, const struct exec_order *order, struct live_exec **live,
 		struct error *err);
 /*
- * What its answer did not wait for: that somebody takes what else it says, or when it has ended
- * that its record goes. Nothing to do for one that needs no such call. -1: the command was ended.
+ * For the caller of execs_start, whose answer did not wait for it: from here on a thread takes what
+ * else the command prints. Nothing to do for one that needs no such call. -1: the command was ended.
  */
 int live_exec_detach(struct live_exec *live, struct error *err);
-bool live_exec_is_deferred(const struct live_exec *live);          /* that call is due */
+bool live_exec_is_deferred(struct live_exec *live);                /* that call is due */
 struct live_exec *execs_find(struct execs *execs, const char *id); /* new reference or NULL */
 void live_exec_unref(struct live_exec *live);
 /* As execs_read. */

@@ -4,31 +4,30 @@
 #pragma once
 
 #include <pthread.h>
-#include "exec/exec_pad.h"
 #include "exec/execs.h"
 
 #define RECENT_EXECS 1024
 
-enum { KEPT, RECENT, SHELVES };
+enum { KEPT, RECENT, STORES };
 
 /* Ended, without a key, and still to be had. */
 struct recent {
 	char id[ID_SIZE];
 	int64_t ended_ms, bytes;
-	struct live_exec *brief; /* a reference; NULL: its record is on the store */
+	struct live_exec *brief; /* a reference; NULL: the store has its record */
 };
 
 struct execs {
 	const struct drivers *drivers;
 	struct places *places;
 	struct clock *clock;
-	struct exec_store store[SHELVES];
-	struct pad pad; /* of those that may be brief */
+	int dirfd;
+	struct exec_store store[STORES];
 	size_t max_running;
-	struct leases *leases; /* NULL: whoever recovers has opened every place */
-	/* Records that could not be taken up yet; of whoever recovers. */
-	char **later[SHELVES];
-	bool unlisted[SHELVES]; /* not even listed */
+	struct leases *leases; /* NULL: every place is open already */
+	/* Records that could not be taken up yet; of the thread that recovers. */
+	char **later[STORES];
+	bool unlisted[STORES]; /* not even listed */
 
 	pthread_mutex_t lock; /* a leaf */
 	pthread_cond_t ended;
@@ -41,36 +40,45 @@ struct execs {
 	int64_t recent_bytes;
 };
 
+/* Drawn at the head of execs.c. */
+enum exec_phase {
+	EXEC_STARTING,
+	EXEC_BRIEF,
+	EXEC_SEEKING,
+	EXEC_RUNNING,
+	EXEC_ENDED,
+	EXEC_LEFT,
+	EXEC_PHASES,
+};
+
 struct live_exec {
 	struct execs *execs;
 	struct live_exec *next;
 	char id[ID_SIZE];
 	struct exec_store *store;
-	bool kill_when_left;
-	bool adopting;       /* its command was started by an earlier server */
-	bool left_behind;    /* its command goes on without this server */
-	bool on_record;      /* the store has it */
-	int slot;            /* of the pad, which has it until then; -1: none */
-	bool start_deferred; /* live_exec_detach is due; of whoever started it */
 	char lease_id[ID_SIZE], place_id[ID_SIZE];
 	int64_t generation, created_ms;
 	json_t *command; /* for people */
-	bool stdin_stream, has_terminal;
+	bool kill_when_left, stdin_stream, has_terminal;
 	uint16_t rows, cols;
-	json_t *found; /* the record of one that is adopted */
+	json_t *record; /* of one that an earlier server started; NULL: made of the fields above */
 	struct exec *exec;
-	struct runlog *log; /* NULL: it was brief and has ended; or it is not adopted yet */
+	struct runlog *log; /* NULL: it was brief and has ended; or SEEKING, and not open yet */
 
-	int refs; /* these under execs->lock */
+	enum exec_phase phase; /* these under execs->lock */
+	int refs;
 	struct exec_outcome outcome;
 	int64_t ended_ms;  /* of a brief one */
-	char trouble[200]; /* why one that is adopted is not followed yet; "": it is */
-	bool is_silent;    /* it has ended without a word, and has no log */
+	char trouble[200]; /* why one that is SEEKING is not followed yet; "": it is */
 };
 
 /* execs.c: one on its way; live_exec_free for what was never enlisted. */
-struct live_exec *live_exec_new(struct execs *execs, struct exec_store *store);
+struct live_exec *live_exec_new(struct execs *execs, struct exec_store *store,
+				enum exec_phase phase);
 void live_exec_free(struct live_exec *live);
+/* The only way from phase to phase. */
+void live_exec_move(struct live_exec *live, enum exec_phase phase);
+enum exec_phase live_exec_phase(struct live_exec *live);
 int live_exec_enlist(struct live_exec *live, struct error *err);
 /* Off the list, and the last that its thread has to do with any of this. */
 void live_exec_leave(struct live_exec *live);
@@ -86,8 +94,12 @@ int live_exec_reach(struct live_exec *live, struct error *err);
 /* exec_records.c */
 void describe_order(struct live_exec *live, const struct exec_order *order);
 json_t *running_record(const struct live_exec *live);
+/* What its relay keeps for a later server; allocated. */
+char *exec_note(const struct live_exec *live);
+/* The record of a running command, made of its note. */
+json_t *record_of_note(const struct found_exec *found);
 void record_ended(struct live_exec *live, const struct exec_outcome *outcome);
 /* One more that has ended; older ones are forgotten for it. */
 void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes);
-/* The same of one that has no record on the store. */
+/* The same of one that has no record in the store. */
 void remember_brief(struct live_exec *live, int64_t bytes);

@@ -139,8 +139,9 @@ static int take_state(struct salvage *s, const struct wire_exec_state *state)
 }
 
 /* 0: go on; 1: this and what follows is no journal; -1: as exec_from_dead_relay. */
-static int take_record(struct salvage *s, const struct frame *frame, struct error *err)
+static int take_record(void *arg, const struct frame *frame, struct error *err)
 {
+	struct salvage *s = arg;
 	_cleanup_wire_message_ struct wire_message m = { 0 };
 
 	if (frame->type == WIRE_OUTPUT) {
@@ -161,7 +162,7 @@ static int take_record(struct salvage *s, const struct frame *frame, struct erro
 }
 
 /* Frame by frame, so that a journal of any size takes the memory of one frame. */
-static int read_journal(struct salvage *s, int fd, struct error *err)
+static int read_frames(int fd, journal_take_fn *take, void *arg, struct error *err)
 {
 	_cleanup_buf_ struct buf bytes = { 0 };
 	uint64_t total = 0;
@@ -176,7 +177,7 @@ static int read_journal(struct salvage *s, int fd, struct error *err)
 		if (rc < 0)
 			return 0;
 		if (rc > 0) {
-			rc = take_record(s, &frame, err);
+			rc = take(arg, &frame, err);
 			if (rc != 0)
 				return rc < 0 ? -1 : 0;
 			buf_consume(&bytes, used);
@@ -190,6 +191,27 @@ static int read_journal(struct salvage *s, int fd, struct error *err)
 		}
 	}
 	return 0;
+}
+
+/* As open_here. */
+static int open_spool(struct places *places, const char *place_id, struct error *err)
+{
+	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SPOOL_NAME, place_id);
+
+	return open_here(places->dirfd, path, O_DIRECTORY, err);
+}
+
+int journal_read(struct places *places, const char *place_id, journal_take_fn *take, void *arg,
+		 struct error *err)
+{
+	_cleanup_close_ int spool_fd = open_spool(places, place_id, err), fd = -1;
+
+	if (spool_fd < 0)
+		return spool_fd == -2 ? -1 : 0;
+	fd = open_regular(spool_fd, RELAY_JOURNAL_FILE, err);
+	if (fd < 0)
+		return fd == -2 ? -1 : 0;
+	return read_frames(fd, take, arg, err);
 }
 
 static void fill_result(struct exec *exec, const struct wire_exec_state *state)
@@ -206,17 +228,12 @@ static void fill_result(struct exec *exec, const struct wire_exec_state *state)
 
 int exec_from_dead_relay(struct exec *exec, struct error *err)
 {
-	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SPOOL_NAME, exec->place->id);
-	_cleanup_close_ int spool_fd = open_here(exec->places->dirfd, path, O_DIRECTORY, err);
-	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int spool_fd = open_spool(exec->places, exec->place->id, err);
 	struct salvage s = { .exec = exec, .spool_fd = spool_fd };
 
 	if (spool_fd < 0)
 		return spool_fd == -2 ? -1 : 0;
-	fd = open_regular(spool_fd, RELAY_JOURNAL_FILE, err);
-	if (fd < 0)
-		return fd == -2 ? -1 : 0;
-	if (read_journal(&s, fd, err) < 0)
+	if (journal_read(exec->places, exec->place->id, take_record, &s, err) < 0)
 		return -1;
 	if (!s.found)
 		return 0;

@@ -60,6 +60,11 @@ pid_t exec_pid(const struct exec *exec)
 	return exec->pid;
 }
 
+bool exec_is_noted(const struct exec *exec)
+{
+	return exec->noted;
+}
+
 void exec_expect_end(struct exec *exec, int64_t in_ms)
 {
 	int64_t due = boottime_ms() + MIN_OF(in_ms, INT64_MAX / 4) + OVERDUE_MS;
@@ -147,6 +152,7 @@ static int take_started(struct exec *exec, const struct wire_exec_started *m, st
 	if (!m->existing)
 		exec->taken = 0;
 	exec->pid = (pid_t)m->pid;
+	exec->noted = m->noted;
 	pthread_mutex_lock(&exec->lock);
 	rc = exec_input_resume(exec, m);
 	if (rc == 0)
@@ -263,6 +269,8 @@ static void describe_start(struct wire_exec_start *m, const struct exec *exec,
 		.deadline_ms = spec->timeout_ms > 0 ? (uint64_t)spec->timeout_ms : 0,
 		.credit = EXEC_WINDOW,
 		.from_offset = exec->taken,
+		.note = { (const uint8_t *)spec->note,
+			  spec->note ? (uint32_t)strlen(spec->note) : 0 },
 	};
 	memcpy(m->exec_id, exec->wire_id, WIRE_ID_SIZE);
 }

@@ -156,6 +156,11 @@ struct exec_spec {
 	 * exec_wait: were they to die in between, adopting it gives the same end again.
 	 */
 	bool keep_exit;
+	/*
+	 * What a later server has to know of the command, WIRE_NOTE_MAX bytes at most: the relay keeps
+	 * it with the exec and gives it back (struct held_exec). NULL: nothing.
+	 */
+	const char *note;
 };
 
 struct exec_result {
@@ -244,19 +249,38 @@ struct reached_place {
 };
 bool places_await_reached(struct places *places, struct reached_place *out);
 void places_ask_again(struct places *places, const struct reached_place *reached);
+/* All open places that may have a relay; *list is allocated. */
+size_t places_with_relay(struct places *places, struct reached_place **list);
+
 struct held_exec {
 	char id[ID_SIZE];
 	bool running; /* false: it has ended, and the relay keeps how */
 	int64_t started_ms;
+	char *note; /* of its spec, as the relay gave it back: to be checked; NULL: none */
 };
-/* *held is allocated. */
+struct held_execs {
+	struct held_exec *items;
+	size_t count;
+};
+void held_execs_clear(struct held_execs *held);
+#define _cleanup_held_execs_ _cleanup_(held_execs_clear)
+/* The relay is asked; each exec that was not forgotten. */
 int places_list_execs(struct places *places, const struct reached_place *reached, int64_t wait_ms,
-		      struct held_exec **held, size_t *count, struct error *err);
+		      struct held_execs *held, struct error *err);
+/*
+ * The same from the files of the relay, which need not answer or live: execs with a note that run
+ * for longer than a moment, and those that have ended, also when they were forgotten since. None is
+ * success.
+ */
+int places_recorded_execs(struct places *places, const char *place_id, struct held_execs *held,
+			  struct error *err);
 bool places_has_exec(struct places *places, const char *exec_id); /* it is going here */
 /* Kills the tree of a command that nobody here waits for. */
 int places_end_unknown(struct places *places, const struct reached_place *reached,
 		       const char *exec_id, struct error *err);
 
+/* The relay keeps its note. False: the place has no relay, or one of an earlier revision. */
+bool exec_is_noted(const struct exec *exec);
 /* As the relay sees it. -1: no relay sees it, and it begins only with exec_wait. */
 pid_t exec_pid(const struct exec *exec);
 

@@ -93,6 +93,7 @@ struct exec {
 	uint8_t wire_id[WIRE_ID_SIZE];
 	bool terminal;
 	bool keep_exit;
+	bool noted; /* the relay keeps its note */
 	struct runlog *log;
 	int64_t started_mono;
 	/*
@@ -201,6 +202,13 @@ int exec_store_hole(struct exec *exec, uint64_t len, struct error *err);
  * result is filled; 0: it had not ended there, and err is untouched; -1: the server is going, or
  * what is there cannot be read now. */
 int exec_from_dead_relay(struct exec *exec, struct error *err);
+/*
+ * The journal of a place's relay, frame by frame, until `take` returns 1 (the rest is no journal) or
+ * -1. A torn end, and no journal at all, is success.
+ */
+typedef int journal_take_fn(void *arg, const struct frame *frame, struct error *err);
+int journal_read(struct places *places, const char *place_id, journal_take_fn *take, void *arg,
+		 struct error *err);
 
 /* environment.c */
 char **exec_default_environment(void);

@@ -14,6 +14,8 @@
 
 /* After the tree was killed the pipes must end; whoever left the tree with one does not hold us. */
 #define FORCE_CLOSE_MS 2000
+/* Most commands have ended by then, and only their exit is in the journal. */
+#define JOURNAL_AFTER_MS 20
 #define DEADLINE_MAX_MS (100ull * 365 * 24 * 3600 * 1000)
 
 struct exec *exec_find(struct relay *relay, const uint8_t id[WIRE_ID_SIZE])
@@ -54,6 +56,7 @@ void exec_describe(const struct exec *exec, struct wire_exec_state *out)
 		.user_us = exec->user_us,
 		.sys_us = exec->sys_us,
 		.max_rss_kb = exec->max_rss_kb,
+		.note = exec->note,
 	};
 	memcpy(out->exec_id, exec->id, WIRE_ID_SIZE);
 	if (exec->main_ended && WIFEXITED(status))
@@ -83,6 +86,7 @@ static void exec_record(struct exec *exec)
 	_cleanup_error_ struct error err = { 0 };
 
 	exec->phase = WIRE_EXEC_EXITED;
+	loop_disarm(&relay->loop, &exec->journal);
 	loop_disarm(&relay->loop, &exec->deadline);
 	loop_disarm(&relay->loop, &exec->grace);
 	loop_disarm(&relay->loop, &exec->leave);
@@ -174,6 +178,16 @@ static void deadline_due(struct timer *timer)
 	exec_end(exec, REASON_TIMEOUT);
 }
 
+static void journal_due(struct timer *timer)
+{
+	struct exec *exec = container_of(timer, struct exec, journal);
+	_cleanup_error_ struct error err = { 0 };
+
+	if (journal_record(exec->relay, exec, &err) < 0)
+		log_warn("exec %s: its start is not in the journal: %s", exec->id_text,
+			 err.message);
+}
+
 static void leave_due(struct timer *timer)
 {
 	exec_kill(container_of(timer, struct exec, leave), REASON_NONE);
@@ -222,6 +236,7 @@ static void exec_free(struct exec *exec)
 {
 	struct relay *relay = exec->relay;
 
+	loop_disarm(&relay->loop, &exec->journal);
 	loop_disarm(&relay->loop, &exec->deadline);
 	loop_disarm(&relay->loop, &exec->grace);
 	loop_disarm(&relay->loop, &exec->leave);
@@ -229,6 +244,7 @@ static void exec_free(struct exec *exec)
 	input_close(exec);
 	relay->tree->release(exec);
 	ring_free(&exec->ring);
+	free((void *)(uintptr_t)exec->note.data);
 	free(relay->spare_exec);
 	relay->spare_exec = exec;
 }
@@ -251,6 +267,15 @@ void exec_forget(struct exec *exec)
 	}
 }
 
+static struct wire_bytes note_copy(const struct wire_bytes *note)
+{
+	uint8_t *copy = note->len > 0 ? xmalloc(note->len) : NULL;
+
+	if (copy)
+		memcpy(copy, note->data, note->len);
+	return (struct wire_bytes){ copy, note->len };
+}
+
 static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *m)
 {
 	struct exec *exec = relay->spare_exec ? relay->spare_exec : xmalloc(sizeof(*exec));
@@ -265,6 +290,7 @@ static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *
 	snprintf(exec->id_text, sizeof(exec->id_text), "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8,
 		 hex + 12, hex + 16, hex + 20);
 	exec->pty = m->pty;
+	exec->note = note_copy(&m->note);
 	exec->stdin_fd = exec->tree.shim_fd = -1;
 	exec->stdin_watch.fd = exec->tree.shim.fd = -1;
 	for (size_t i = 0; i < OUTLETS; i++)
@@ -272,6 +298,7 @@ static struct exec *exec_new(struct relay *relay, const struct wire_exec_start *
 			(struct outlet){ .exec = exec, .fd = -1, .held_end = -1, .watch.fd = -1 };
 	ring_init(&exec->ring, RELAY_FD_SPOOL, exec->id_text,
 		  MIN_OF(PLACE_RING_DEFAULT, relay->config.ring_max));
+	exec->journal.due = journal_due;
 	exec->deadline.due = deadline_due;
 	exec->grace.due = grace_due;
 	exec->leave.due = leave_due;
@@ -293,6 +320,8 @@ int exec_start(struct relay *relay, const struct wire_exec_start *m, struct exec
 	exec->next = relay->execs;
 	relay->execs = exec;
 	relay->exec_count++;
+	if (exec->note.len > 0)
+		loop_arm(&relay->loop, &exec->journal, JOURNAL_AFTER_MS);
 	if (m->deadline_ms > 0)
 		loop_arm(&relay->loop, &exec->deadline,
 			 (int64_t)MIN_OF(m->deadline_ms, DEADLINE_MAX_MS));

@@ -35,6 +35,7 @@ struct exec {
 	enum wire_exec_phase phase;
 	pid_t pid;
 	bool pty;
+	struct wire_bytes note; /* the server's, owned */
 	struct procs tree;
 
 	struct outlet outlet[OUTLETS];
@@ -69,6 +70,8 @@ struct exec {
 	uint64_t started_ms; /* civil */
 	enum wire_reason kill_reason;
 	enum wire_reason reason;
+	struct timer
+		journal; /* it is in the journal when this is due, unless it has ended by then */
 	struct timer deadline;
 	struct timer grace;
 	bool grace_over;
@@ -139,6 +142,6 @@ int pty_open(uint32_t rows, uint32_t cols, const struct user *user, int *master,
 	     struct error *err);
 int pty_resize(int master, uint32_t rows, uint32_t cols);
 
-/* journal.c: -1 when the record could not be written. */
+/* journal.c: its state as it is now. -1 when the record could not be written. */
 int journal_open(struct relay *relay, struct error *err);
 int journal_record(struct relay *relay, const struct exec *exec, struct error *err);

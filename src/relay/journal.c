@@ -1,7 +1,7 @@
 /*
- * Exits on disk, each written before it is told, with what is left of their output: wire/place.h
- * says how. Not synced: see spool.h. The file holds what was not forgotten; when it has grown, a
- * new one with only that takes its place.
+ * Execs on disk: those that run for longer than a moment, and exits, each written before it is
+ * reported, with what is left of their output: wire/place.h says how. Not synced: see spool.h. The
+ * file holds what was not forgotten; when it has grown, a new one with only that takes its place.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,13 +59,13 @@ static void append_output(struct buf *out, const struct exec *exec)
 	}
 }
 
-static void append_exit(struct buf *out, const struct exec *exec)
+static void append_exec(struct buf *out, const struct exec *exec)
 {
 	struct wire_exec_state state;
 
 	exec_describe(exec, &state);
 	wire_encode(out, 0, WIRE_EXEC_STATE, &state, NULL);
-	if (exec->ring.begin == exec->ring.end)
+	if (exec->phase != WIRE_EXEC_EXITED || exec->ring.begin == exec->ring.end)
 		return;
 	if (exec->ring.fd >= 0 && !exec->ring.memory)
 		append_ring(out, exec);
@@ -92,8 +92,8 @@ static int rewrite(struct relay *relay, struct error *err)
 	_cleanup_close_ int fd = create(JOURNAL_NEW, err);
 
 	for (const struct exec *e = relay->execs; e; e = e->next)
-		if (e->phase == WIRE_EXEC_EXITED)
-			append_exit(&all, e);
+		if (e->phase == WIRE_EXEC_EXITED || e->note.len > 0)
+			append_exec(&all, e);
 	if (fd < 0 || (all.len > 0 && fd_write_all(fd, all.data, all.len, err) < 0))
 		return -1;
 	if (renameat(RELAY_FD_SPOOL, JOURNAL_NEW, RELAY_FD_SPOOL, RELAY_JOURNAL_FILE) < 0)
@@ -117,7 +117,7 @@ int journal_record(struct relay *relay, const struct exec *exec, struct error *e
 	/* Twice what was kept last time, or a full journal would be written anew for every exit. */
 	if (relay->journal.size > JOURNAL_MAX && relay->journal.size > 2 * relay->journal.kept)
 		return rewrite(relay, err);
-	append_exit(&one, exec);
+	append_exec(&one, exec);
 	if (fd_write_all(relay->journal.fd, one.data, one.len, err) < 0) {
 		/* Half a record would hide all that follow it. */
 		if (ftruncate(relay->journal.fd, (off_t)relay->journal.size) < 0)

@@ -30,6 +30,7 @@ static void attach(struct session *s, struct exec *exec, uint32_t stream, uint64
 		.stdin_offset = exec->stdin_offset,
 		.end_offset = exec->ring.end,
 		.kept_offset = exec->ring.begin,
+		.noted = exec->note.len > 0,
 	};
 
 	if (from > exec->ring.end) {

@@ -1,10 +1,18 @@
 /*
- * Commands that no record explains. A thread asks every relay that was reached anew what it holds,
- * and compares it with what this server knows:
+ * Commands that relays hold. The relay is the record of a running command, so what an earlier server
+ * left is found there:
  *
- *   left by an earlier server   it died between starting the command and writing that down. The
- *                               command is taken up as any exec of its lease: it is listed, can be
- *                               ended, and its output is kept; activity and log report it.
+ *   at the start        from the files of every relay, before anything is served: a relay need not
+ *                       answer for its commands to be listed
+ *   later, on a thread  from every relay that was reached anew, which is asked
+ *
+ * Each command is compared with what this server knows:
+ *
+ *   known                       nothing is to be done
+ *   left by an earlier server   it is taken up as an exec of its lease, with the note that its relay
+ *                               kept: it is listed, can be ended, and its output is kept. One of
+ *                               which no server has written anything was started by a server that
+ *                               died over it, and no client knows it: activity and log report it.
  *   started by this server      its start was reported to the caller as failed. It is ended.
  */
 #include "server/exec_survey.h"
@@ -49,24 +57,25 @@ static int take_up(struct server *server, const struct lease *lease, const struc
 		   struct error *err)
 {
 	struct finding f = { server, lease, held->id, clock_now(&server->clock) };
-
 	const struct found_exec found = {
 		.id = held->id,
 		.lease_id = lease->id,
 		.place_id = lease->place_id,
 		.generation = lease->generation,
-		.created_ms = held->started_ms,
+		.started_ms = held->started_ms,
+		.note = held->note,
+		.found = !execs_has_output(server->execs, held->id),
 	};
 	_cleanup_error_ struct error unreported = { 0 };
 
 	if (execs_take_up(server->execs, &found, err) < 0)
 		return -1;
 	/* Whatever ended while no server was there is only kept. */
-	if (!held->running)
+	if (!held->running || !found.found)
 		return 0;
-	log_warn("place %s runs command %s, which no record explains: it is an exec of lease %s "
-		 "now",
-		 lease->place_id, held->id, lease->id);
+	log_warn(
+		"place %s runs command %s, which no server reported: it is an exec of lease %s now",
+		lease->place_id, held->id, lease->id);
 	if (DB_WRITE(server->db, "exec.found", report_tx, &f, &unreported) < 0)
 		log_warn("activity: exec %s was found: %s", held->id, unreported.message);
 	return 0;
@@ -110,24 +119,64 @@ static int judge(struct server *server, const struct reached_place *reached,
 }
 
 /* -1: to be asked again. */
-static int survey(struct server *server, const struct reached_place *reached, struct error *err)
+static int survey(struct server *server, const struct reached_place *reached,
+		  const struct held_execs *held, struct error *err)
 {
-	_cleanup_free_ struct held_exec *held = NULL;
 	_cleanup_lease_ struct lease lease = { 0 };
-	size_t count;
 	int rc;
 
-	if (places_list_execs(server->places, reached, LIST_WAIT_MS, &held, &count, err) < 0)
-		return -1;
-	if (count == 0)
+	if (held->count == 0)
 		return 0;
 	rc = lease_of_place(server->leases, reached->place_id, reached->generation, &lease, err);
-	/* Nobody holds it any more: it is on its way out, with all it holds. */
+	/* No lease holds it any more: it is on its way out, with all it holds. */
 	if (rc < 0)
 		return err->code == ERR_NOT_FOUND ? 0 : -1;
-	for (size_t i = 0; i < count && rc == 0; i++)
-		rc = judge(server, reached, &lease, &held[i], err);
+	for (size_t i = 0; i < held->count && rc == 0; i++)
+		rc = judge(server, reached, &lease, &held->items[i], err);
 	return rc;
+}
+
+static int ask(struct server *server, const struct reached_place *reached, struct error *err)
+{
+	_cleanup_held_execs_ struct held_execs held = { 0 };
+
+	if (places_list_execs(server->places, reached, LIST_WAIT_MS, &held, err) < 0)
+		return -1;
+	return survey(server, reached, &held, err);
+}
+
+/* A journal also has exits that were forgotten. Those with output here and no record were not. */
+static void drop_forgotten(struct server *server, struct held_execs *held)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < held->count; i++) {
+		if (held->items[i].running || execs_has_output(server->execs, held->items[i].id))
+			held->items[kept++] = held->items[i];
+		else
+			free(held->items[i].note);
+	}
+	held->count = kept;
+}
+
+void survey_recorded(struct server *server)
+{
+	_cleanup_free_ struct reached_place *list = NULL;
+	size_t count = places_with_relay(server->places, &list);
+
+	for (size_t i = 0; i < count; i++) {
+		_cleanup_held_execs_ struct held_execs held = { 0 };
+		_cleanup_error_ struct error err = { 0 };
+
+		if (places_recorded_execs(server->places, list[i].place_id, &held, &err) == 0) {
+			drop_forgotten(server, &held);
+			if (survey(server, &list[i], &held, &err) == 0)
+				continue;
+		}
+		/* Its relay is asked as soon as it is reached. */
+		log_warn("what runs in place %s is not known yet: %s", list[i].place_id,
+			 err.message);
+	}
 }
 
 static bool is_worth_asking_again(const struct error *err)
@@ -145,7 +194,7 @@ static void *survey_all(void *arg)
 		struct pollfd stop = { .fd = server->survey_fd, .events = POLLIN };
 		_cleanup_error_ struct error err = { 0 };
 
-		if (survey(server, &reached, &err) == 0)
+		if (ask(server, &reached, &err) == 0)
 			continue;
 		log_info("what runs in place %s is not known: %s", reached.place_id, err.message);
 		if (!is_worth_asking_again(&err))

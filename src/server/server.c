@@ -294,6 +294,7 @@ static int recover(struct server *server, struct error *err)
 		return error_wrap(err, "recovering runs");
 	if (execs_recover(server->execs, err) < 0)
 		return error_wrap(err, "recovering execs");
+	survey_recorded(server);
 	return leases_start(server->leases, err);
 }
 

@@ -62,7 +62,9 @@
  * and its output pipes are at their end, or WIRE_GRACE_MS after the main process has ended; what is
  * left of its tree is then killed. EXEC_EXIT follows all output, after the exit was written to the
  * spool's journal. The relay keeps the exec, its unacknowledged output and its exit until
- * EXEC_FORGET.
+ * EXEC_FORGET, and with them its note: bytes of the server's own by which a later server knows
+ * what the command is. The relay does not look into them. noted=1 of EXEC_STARTED says that they
+ * are kept; a relay that does not know the field ignores the note.
  *
  * ENDING AN EXEC. A deadline and EXEC_KILL send SIGTERM (and SIGCONT, for what is stopped) to every
  * process of the tree, and SIGKILL to what is left of it after the grace; the exit's reason is
@@ -125,6 +127,7 @@
 #define WIRE_SOFT_MEMORY 1u
 #define WIRE_SOFT_PIDS 2u
 #define WIRE_ID_SIZE 16 /* binary exec id */
+#define WIRE_NOTE_MAX 4096
 
 /* Feature bits of WELCOME: what this relay can do. Bits a server does not know are ignored. */
 #define WIRE_FEATURE_EXEC (1u << 0)
@@ -276,13 +279,15 @@ enum wire_place_kind {
 					F(10, STR, term, OPT, 64) /* TERM unless env has one */ \
 					F(11, U64, deadline_ms, OPT, ANY64) /* from the start; 0: none */ \
 					F(16, U32, credit, OPT, WIRE_CREDIT_MAX) \
-					F(17, U64, from_offset, OPT, ANY64) /* when it exists already */
+					F(17, U64, from_offset, OPT, ANY64) /* when it exists already */ \
+					F(19, BYTES, note, ADDED, WIRE_NOTE_MAX) /* the server's; given back by EXEC_STATE */
 #define WIRE_FIELDS_exec_started(F)	F(1, U32, pid, REQ, ANY32) \
 					F(2, U32, existing, OPT, 1) \
 					F(3, U64, stdin_offset, OPT, ANY64) \
 					F(4, U64, end_offset, OPT, ANY64) \
 					F(5, U64, kept_offset, OPT, ANY64) /* the oldest byte that is kept */ \
-					F(6, U32, stdin_credit, OPT, WIRE_STDIN_CREDIT)
+					F(6, U32, stdin_credit, OPT, WIRE_STDIN_CREDIT) \
+					F(7, U32, noted, ADDED, 1) /* the relay keeps its note */
 #define WIRE_FIELDS_exec_attach(F)	F(1, ID16, exec_id, REQ, 16) \
 					F(2, U64, from_offset, REQ, ANY64) \
 					F(3, U32, credit, OPT, WIRE_CREDIT_MAX)
@@ -316,7 +321,8 @@ enum wire_place_kind {
 					F(16, U64, wall_us, OPT, ANY64) \
 					F(17, U64, user_us, OPT, ANY64) \
 					F(18, U64, sys_us, OPT, ANY64) \
-					F(19, U64, max_rss_kb, OPT, ANY64)
+					F(19, U64, max_rss_kb, OPT, ANY64) \
+					F(20, BYTES, note, ADDED, WIRE_NOTE_MAX) /* of EXEC_START */
 #define WIRE_FIELDS_exec_exit(F)	F(1, U32, exit_code, OPT, 255) /* when signal is 0 */ \
 					F(2, U32, signal, OPT, 64) \
 					F(3, U32, reason, REQ, 6) \

@@ -47,7 +47,9 @@
 /*
  * File in the spool directory: the exits that were not forgotten, each an EXEC_STATE frame, then
  * what the server had not acknowledged of its output: OUTPUT frames on stream 0, or EXEC_RING when
- * it is in the file of that name. Whoever reads it after the relay's death trusts none of it.
+ * it is in the file of that name. A command with a note that runs for longer than a moment is there
+ * while it runs, too: EXEC_STATE running. So a server that cannot reach the relay knows what runs
+ * there. The server trusts none of it.
  */
 #define RELAY_JOURNAL_FILE "exits"
 #define RELAY_RING_PREFIX "ring-" /* and the exec's id as text */

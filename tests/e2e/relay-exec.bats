@@ -91,7 +91,7 @@ detached() { berth exec -d "$lease" --cwd "$PWD" -- "$@"; }
 	in_background "$BERTH" exec "$lease" --cwd "$PWD" -- \
 		sh -c 'for i in $(seq 1 400); do echo $i; sleep 0.01; done; exit 5' >/dev/null
 	client=$!
-	running() { id=$(ls "$BERTH_DATA/execs/recent" | head -1) && [ -n "$id" ]; }
+	running() { id=$(raw "http://x/api/environment-leases/$lease/execs" | jq -er '.[0].id'); }
 	wait_for 10 running
 	running
 	end $client KILL

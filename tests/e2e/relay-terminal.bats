@@ -26,7 +26,7 @@ inside() {
 	type_in "'$BERTH' exec -it $lease --cwd $PWD -e PS1='inner> ' -e HOME=$HOME -- bash --norc --noprofile"
 	wait_for 10 shows '^inner> *$'
 }
-the_exec() { basename "$(grep -l '"running"' "$BERTH_DATA"/execs/recent/* | head -1)"; }
+the_exec() { raw "http://x/api/environment-leases/$lease/execs" | jq -er '.[0].id'; }
 # job_is NAME STATE: the process whose id is in the file `job`
 job_is() { [ "$(cat "/proc/$(cat job)/comm") $(process_state "$(cat job)")" = "$1 $2" ]; }
 ws() { python3 "$BATS_TEST_DIRNAME/ws.py" "$BERTH_DATA/berth.sock" "$@" 3>&-; }

@@ -267,10 +267,9 @@ static void the_end_that_a_dead_server_did_not_write_down_is_told_by_the_relay(v
 	assert_string_equal(buf_str(&ran), "x\n");
 }
 
-/* Without the pad, which is always there. */
 static size_t files_below(const char *dir)
 {
-	_cleanup_free_ char *command = xasprintf("find %s -type f ! -name begun | wc -l", dir);
+	_cleanup_free_ char *command = xasprintf("find %s -type f | wc -l", dir);
 	FILE *pipe = popen(command, "r");
 	unsigned n = 0;
 
@@ -360,15 +359,6 @@ static void say_go(const char *go)
 	assert_int_equal(file_replace(AT_FDCWD, go, "", 0, 0600, NULL), 0);
 }
 
-static bool is_on_pad(const struct api_test *t, const char *id)
-{
-	PATH("%s/execs/begun", t->data);
-	_cleanup_buf_ struct buf text = { 0 };
-
-	assert_int_equal(file_read(AT_FDCWD, path, &text, 1 << 20, NULL), 0);
-	return text.len && memmem(text.data, text.len, id, strlen(id));
-}
-
 static void first_words_come_before_there_are_files(void **state)
 {
 	struct api_test *t = *state;
@@ -402,52 +392,113 @@ static void first_words_come_before_there_are_files(void **state)
 	/* Under load its first words may come too late to be waited for. */
 	if (live_exec_is_deferred(live)) {
 		assert_int_equal(files_below(dir), 0);
-		assert_true(is_on_pad(t, id));
 		assert_int_equal(exec_view_read(&view, 100, &chunk, NULL), 1);
 		assert_memory_equal(chunk.data, "first\n", 6);
 		assert_int_equal(live_exec_detach(live, NULL), 0);
 		assert_false(live_exec_is_deferred(live));
 	}
-	assert_false(is_on_pad(t, id));
-	assert_int_equal(files_below(dir), 3);
+	/* Its output, and no record before it has ended. */
+	assert_int_equal(files_below(dir), 2);
 	say_go(go);
 	WAIT_FOR(active(t) == 0);
+	assert_int_equal(files_below(dir), 3);
 	expect_output(t, id, 0, "first\nlast\n");
 }
 
+/* The only exec of a lease, as it is shown. */
+static json_t *the_exec(struct api_test *t, const char *lease)
+{
+	PATH("/api/environment-leases/%s/execs", lease);
+	_cleanup_json_ json_t *list = get(t, path);
+
+	assert_int_equal(json_array_size(list), 1);
+	return json_incref(json_array_get(list, 0));
+}
+
+static void the_next_server_knows_from_the_relay_what_runs(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *detached = xasprintf("%s?detach=1", path);
+	_cleanup_json_ json_t *started =
+		post(t, 201, detached,
+		     "{\"command\": [\"sleep\", \"600\"], \"env\": {\"TOKEN\": \"hidden-value\"}, "
+		     "\"tty\": {\"rows\": 31, \"cols\": 92}, \"onDisconnect\": \"kill\"}");
+	_cleanup_free_ char *show = xasprintf("/api/execs/%s", json_str(started, "id"));
+	_cleanup_json_ json_t *before = the_exec(t, lease), *after = NULL, *again = NULL;
+	_cleanup_free_ char *find =
+		xasprintf("! grep -rqa hidden-value %s/execs %s/keeper/places", t->data, t->data);
+	_cleanup_free_ char *noted = xasprintf("grep -rqa %s %s/keeper/places", lease, t->data);
+	_cleanup_free_ char *recent = xasprintf("%s/execs/recent", t->data);
+
+	/* A moment after its start its relay has it on disk: no server has to reach the relay first. */
+	WAIT_FOR(system(noted) == 0);
+	for (int server = 0; server < 2; server++) {
+		server_end(t);
+		server_begin(t, true);
+		assert_int_equal(files_below(recent), 0);
+	}
+	after = the_exec(t, lease);
+	assert_string_equal(json_str(after, "id"), json_str(started, "id"));
+	json_object_del(after, "statusReason");
+	assert_true(json_equal(before, after));
+	again = get(t, show);
+	assert_int_equal(json_int(json_object_at(again, "tty"), "rows", 0), 31);
+	assert_int_equal(system(find), 0);
+}
+
+static void a_command_that_no_server_reported_is_found(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *detached = xasprintf("%s?detach=1", path);
+	_cleanup_free_ char *clear = xasprintf("find %s/execs/scratch -type f -delete", t->data);
+	_cleanup_json_ json_t *started = post(
+		t, 201, detached, "{\"command\": [\"sh\", \"-c\", \"echo first; sleep 600\"]}");
+	_cleanup_json_ json_t *found = NULL;
+
+	server_end(t);
+	/* As a server leaves it that died before it could answer. */
+	assert_int_equal(system(clear), 0);
+	server_begin(t, true);
+	WAIT_FOR(active(t) == 1);
+	found = the_exec(t, lease);
+	assert_true(
+		json_equal(json_object_get(found, "command"), json_object_get(started, "command")));
+	assert_true(json_bool(found, "found", false));
+	expect_output(t, json_str(started, "id"), 0, "first\n");
+}
+
 /*
- * As a server leaves it that died between an exec's first words and the files for them; or before
- * there was one for its record.
+ * As a server leaves it that died between an exec's first words and the files for them; or one of
+ * the revision before, which wrote down in one file which commands had begun.
  */
-static void take_up_without_files(struct api_test *t, bool on_pad)
+static void take_up_without_files(struct api_test *t, bool from_old_file)
 {
 	char lease[ID_SIZE];
 	_cleanup_free_ char *path = exec_path(t, lease);
 	_cleanup_free_ char *go = NULL, *command = two_words(t, &go);
 	_cleanup_free_ char *body = xasprintf("{\"command\": [\"sh\", \"-c\", \"%s\"]}", command);
 	_cleanup_free_ char *clear = xasprintf("find %s/execs/scratch -type f -delete", t->data);
-	_cleanup_free_ char *find = xasprintf("ls %s/execs/recent", t->data);
-	_cleanup_free_ char *move = xasprintf("cat %s/execs/recent/* > %s/execs/begun && "
-					      "rm %s/execs/recent/*",
-					      t->data, t->data, t->data);
-	char id[ID_SIZE] = "";
+	_cleanup_free_ char *old = xasprintf("%s/execs/begun", t->data), *text = NULL;
+	_cleanup_json_ json_t *exec = NULL;
 	int fd = open_stream(t, path, body, NULL);
 
 	WAIT_FOR(active(t) == 1);
+	exec = the_exec(t, lease);
+	text = json_text(exec);
 	server_end(t);
 	close(fd);
 	assert_int_equal(system(clear), 0);
-
-	FILE *pipe = popen(find, "r");
-
-	assert_int_equal(fscanf(pipe, "%36s", id), 1);
-	pclose(pipe);
-	if (on_pad)
-		assert_int_equal(system(move), 0);
+	if (from_old_file)
+		assert_int_equal(file_replace(AT_FDCWD, old, text, strlen(text), 0600, NULL), 0);
 	server_begin(t, true);
+	assert_int_equal(access(old, F_OK), -1);
 	say_go(go);
 	WAIT_FOR(active(t) == 0);
-	expect_output(t, id, 0, "first\nlast\n");
+	expect_output(t, json_str(exec, "id"), 0, "first\nlast\n");
 }
 
 static void an_exec_without_files_is_taken_up_with_all_it_said(void **state)
@@ -455,7 +506,7 @@ static void an_exec_without_files_is_taken_up_with_all_it_said(void **state)
 	take_up_without_files(*state, false);
 }
 
-static void an_exec_that_is_only_on_the_pad_is_taken_up_too(void **state)
+static void an_exec_that_an_earlier_revision_wrote_down_is_taken_up_too(void **state)
 {
 	take_up_without_files(*state, true);
 }
@@ -478,7 +529,9 @@ int main(void)
 		api_unit_test(what_a_brief_exec_said_can_be_read_again),
 		api_unit_test(first_words_come_before_there_are_files),
 		api_unit_test(an_exec_without_files_is_taken_up_with_all_it_said),
-		api_unit_test(an_exec_that_is_only_on_the_pad_is_taken_up_too),
+		api_unit_test(an_exec_that_an_earlier_revision_wrote_down_is_taken_up_too),
+		api_unit_test(the_next_server_knows_from_the_relay_what_runs),
+		api_unit_test(a_command_that_no_server_reported_is_found),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,16 +28,6 @@ static void assert_no_lease(struct api_test *t, const char *path)
 	assert_int_equal(json_array_size(json_array_at(audit, "items")), 0);
 }
 
-/* Whether anything stands on the pad of execs that have just begun. */
-static bool is_begun(struct api_test *t)
-{
-	PATH("%s/execs/begun", t->data);
-	_cleanup_buf_ struct buf text = { 0 };
-
-	assert_int_equal(file_read(AT_FDCWD, path, &text, 1 << 20, NULL), 0);
-	return text.len && memchr(text.data, '{', text.len);
-}
-
 /* How many execs are on record; the name of one of them. */
 static size_t records(struct api_test *t, char id[ID_SIZE])
 {
@@ -154,35 +144,44 @@ static void a_command_that_goes_on_streams_and_ends_with_its_lease(void **state)
 	close(fd);
 }
 
-static void its_record_is_there_before_anybody_hears_of_it_and_only_while_needed(void **state)
+/* The only exec of the only active lease of the environment, as it is shown. */
+static json_t *the_exec(struct api_test *t, const char *leases)
+{
+	_cleanup_free_ char *active = xasprintf("%s?status=active", leases);
+	_cleanup_json_ json_t *held = get(t, active), *execs = NULL;
+
+	assert_int_equal(json_array_size(held), 1);
+
+	PATH("/api/environment-leases/%s/execs", json_str(json_array_get(held, 0), "id"));
+
+	execs = get(t, path);
+	assert_int_equal(json_array_size(execs), 1);
+	return json_incref(json_array_get(execs, 0));
+}
+
+static void one_that_goes_on_has_no_record_and_is_its_relays_to_report(void **state)
 {
 	struct api_test *t = *state;
-	_cleanup_free_ char *leases = leases_of(t->local);
-	char id[ID_SIZE];
-
-	json_decref(assert_said(t, leases));
-	/* What is over is known without one, and nobody waited until it was gone. */
-	WAIT_FOR(!is_begun(t) && records(t, id) == 0);
-
+	_cleanup_free_ char *leases = leases_of(t->box);
 	int fd = open_stream(t, leases,
 			     "{\"exec\": {\"command\": [\"sh\", \"-c\", \"echo up; sleep 1000\"]}}",
 			     NULL);
+	_cleanup_json_ json_t *before = the_exec(t, leases), *after = NULL;
+	char id[ID_SIZE];
 
-	/* In this order: it is put on the shelf before it leaves the pad. */
-	assert_true(is_begun(t) || records(t, id) == 1);
-	WAIT_FOR(!is_begun(t));
-	assert_int_equal(records(t, id), 1);
-
-	_cleanup_json_ json_t *record = record_of(t, id);
-	PATH("/api/environment-leases/%s", json_str(record, "leaseId"));
-	_cleanup_json_ json_t *shown = get(t, path);
-
-	assert_string_equal(json_str(record, "status"), "running");
-	assert_string_equal(json_str(shown, "status"), "active");
+	assert_int_equal(records(t, id), 0);
+	server_end(t);
 	close(fd);
+	assert_int_equal(records(t, id), 0);
+	server_begin(t, true);
+	WAIT_FOR(execs_active(t->server->execs) == 1);
+	after = the_exec(t, leases);
+	assert_string_equal(json_str(after, "id"), json_str(before, "id"));
+	assert_true(
+		json_equal(json_object_get(after, "command"), json_object_get(before, "command")));
 }
 
-/* Of a lease that was never committed, or ended long ago. */
+/* Of a lease that was never committed, or ended long ago; as the revision before wrote it. */
 static void a_record_without_a_lease_is_nothing_to_the_next_server(void **state)
 {
 	struct api_test *t = *state;
@@ -190,14 +189,11 @@ static void a_record_without_a_lease_is_nothing_to_the_next_server(void **state)
 	int fd = open_stream(t, leases,
 			     "{\"exec\": {\"command\": [\"sh\", \"-c\", \"echo up; sleep 1000\"]}}",
 			     NULL);
-	char id[ID_SIZE], other[ID_SIZE];
+	_cleanup_json_ json_t *record = the_exec(t, leases), *found = NULL;
+	char other[ID_SIZE];
 
 	server_end(t);
 	close(fd);
-	assert_int_equal(records(t, id), 1);
-
-	_cleanup_json_ json_t *record = record_of(t, id);
-
 	id_new(other);
 	json_put_str(record, "leaseId", other);
 	id_new(other);
@@ -210,13 +206,11 @@ static void a_record_without_a_lease_is_nothing_to_the_next_server(void **state)
 
 	assert_int_equal(file_replace(AT_FDCWD, path, text, strlen(text), 0600, NULL), 0);
 	server_begin(t, true);
-	assert_false(is_begun(t));
+	assert_int_equal(access(path, F_OK), -1);
 	/* The one that has a lease goes on; the other has ended, and belongs to nobody. */
+	WAIT_FOR((json_decref(found), found = record_of(t, other),
+		  str_equal(json_str(found, "status"), "ended")));
 	WAIT_FOR(execs_active(t->server->execs) == 1);
-
-	_cleanup_json_ json_t *found = record_of(t, other);
-
-	assert_string_equal(json_str(found, "status"), "ended");
 	assert_string_equal(json_str(found, "reason"), "lease_lost");
 	refused(t, 404, "not_found", NULL, CALL("GET", show));
 }
@@ -232,7 +226,6 @@ static void without_its_first_command_there_is_no_lease(void **state)
 	refused(t, 422, "command_not_executable", NULL,
 		CALL("POST", leases, "{\"exec\": {\"command\": [\"/etc/passwd\"]}}"));
 	assert_no_lease(t, leases);
-	assert_false(is_begun(t));
 	assert_int_equal(records(t, id), 0);
 	/* Nothing is in the way of the next one. */
 	json_decref(assert_said(t, leases));
@@ -256,7 +249,6 @@ static void a_lease_that_cannot_be_written_down_ends_its_first_command(void **st
 		refused(t, 502, "lease_acquire_failed", NULL, CALL("POST", leases, body));
 		assert_int_equal(fault_init(NULL, NULL), 0);
 		assert_no_lease(t, leases);
-		assert_false(is_begun(t));
 		assert_int_equal(records(t, id), 0);
 		/* It may have been ended before it was there, or before it could say who it is. */
 		if (file_read(AT_FDCWD, mark, &pid, 32, NULL) == 0 && pid.len)
@@ -297,7 +289,7 @@ int main(void)
 		api_unit_test(a_place_that_is_used_again_takes_its_first_command_too),
 		api_unit_test(places_of_every_kind_take_one),
 		api_unit_test(a_command_that_goes_on_streams_and_ends_with_its_lease),
-		api_unit_test(its_record_is_there_before_anybody_hears_of_it_and_only_while_needed),
+		api_unit_test(one_that_goes_on_has_no_record_and_is_its_relays_to_report),
 		api_unit_test(a_record_without_a_lease_is_nothing_to_the_next_server),
 		api_unit_test(without_its_first_command_there_is_no_lease),
 		api_unit_test(a_lease_that_cannot_be_written_down_ends_its_first_command),

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -613,6 +614,66 @@ static void an_exit_waits_for_whoever_asks_and_is_in_the_journal_until_forgotten
 	outcome_free(&o);
 }
 
+/* Whether the journal has a frame that says so of the exec, with that note. */
+static bool is_in_journal(struct fixture *f, const uint8_t *id, uint32_t state, const char *note)
+{
+	_cleanup_buf_ struct buf journal = { 0 };
+	struct frame frame;
+	size_t used;
+	bool found = false;
+
+	if (file_read(f->rig.dir_fd, "spool/" RELAY_JOURNAL_FILE, &journal, 65536, NULL) < 0)
+		return false;
+	while (frame_parse((uint8_t *)buf_str(&journal), journal.len, 65536, &frame, &used, NULL) >
+	       0) {
+		struct wire_message m = { 0 };
+
+		if (frame.type == WIRE_EXEC_STATE) {
+			assert_int_equal(wire_decode(&frame, &m, NULL), 0);
+			found |= memcmp(m.exec_state.exec_id, id, WIRE_ID_SIZE) == 0 &&
+				 m.exec_state.state == state &&
+				 m.exec_state.note.len == strlen(note) &&
+				 memcmp(m.exec_state.note.data, note, strlen(note)) == 0;
+			wire_message_clear(&m);
+		}
+		buf_consume(&journal, used);
+	}
+	return found;
+}
+
+static void a_note_is_given_back_and_in_the_journal_while_the_command_runs(void **state)
+{
+	struct fixture *f = *state;
+	struct wire_exec_start start = SHELL("read line; exit 3"), plain = SHELL("true");
+	struct outcome o;
+
+	start.stdin_mode = WIRE_STDIN_STREAM;
+	start.note = (struct wire_bytes){ (const uint8_t *)"whose it is", 11 };
+	outcome_start(&o, &f->peer, &start);
+	assert_int_equal(f->peer.m.exec_started.noted, 1);
+	peer_ask(&f->peer, WIRE_EXEC_LIST, &(struct wire_exec_list){});
+	assert_int_equal(peer_next(&f->peer), WIRE_EXEC_STATE);
+	assert_int_equal(f->peer.m.exec_state.note.len, 11);
+	assert_memory_equal(f->peer.m.exec_state.note.data, "whose it is", 11);
+	assert_int_equal(peer_next(&f->peer), WIRE_DONE);
+	for (int i = 0; i < 500; i++) {
+		if (is_in_journal(f, start.exec_id, WIRE_EXEC_RUNNING, "whose it is"))
+			break;
+		poll(NULL, 0, 10);
+	}
+	assert_true(is_in_journal(f, start.exec_id, WIRE_EXEC_RUNNING, "whose it is"));
+	peer_data(&f->peer, o.stream, "go\n", 3, true);
+	outcome_wait(&o, &f->peer);
+	assert_int_equal(o.exit.exit_code, 3);
+	assert_true(is_in_journal(f, start.exec_id, WIRE_EXEC_EXITED, "whose it is"));
+	outcome_free(&o);
+	/* Without a note there is nothing to keep before the end. */
+	outcome_start(&o, &f->peer, &plain);
+	assert_int_equal(f->peer.m.exec_started.noted, 0);
+	outcome_wait(&o, &f->peer);
+	outcome_free(&o);
+}
+
 static void a_running_command_cannot_be_forgotten(void **state)
 {
 	struct fixture *f = *state;
@@ -888,6 +949,7 @@ int main(void)
 		T(two_hundred_commands_run_side_by_side),
 		T(output_goes_on_where_the_old_connection_stopped),
 		T(an_exit_waits_for_whoever_asks_and_is_in_the_journal_until_forgotten),
+		T(a_note_is_given_back_and_in_the_journal_while_the_command_runs),
 		T(a_running_command_cannot_be_forgotten),
 		cmocka_unit_test(the_places_limit_of_open_files_bites),
 		T(a_payload_inherits_no_descriptor_and_cannot_signal_its_relay_away),
