@@ -243,17 +243,23 @@ def absence_decides():
 
 
 def unknown_command():
-    """A server dies right after a start: the next one lists the command, keeps what it prints, and
-    can end it."""
+    """A server dies right after a start, before it could answer: the next one lists the command with
+    all its relay was told of it, keeps what it prints, and can end it."""
+    for point in ("channel.exec_start.after", "driver.start.after"):
+        unknown_after(point)
+
+
+def unknown_after(point):
+    command = ["sh", "-c", "echo printed; exec sleep 7777"]
     server = Server()
     server.flags = SHORT_PERIODS
     w = World(server)
     try:
-        assert server.start("driver.start.after:kill"), server.tail()
+        assert server.start(f"{point}:kill"), server.tail()
         w.ensure_company()
         lease = w.lease(w.local())
         try:
-            w.exec(lease, "sh", "-c", "echo printed; exec sleep 7777")
+            w.exec(lease, *command)
             raise AssertionError("not killed")
         except Died:
             server.await_end(5)
@@ -263,6 +269,7 @@ def unknown_command():
                    "unknown")
         found = w.call("GET", path)[1][0]
         assert found["status"] == "running" and found["found"], found
+        assert found["command"] == command and found["leaseId"] == lease["id"], found
         wait_until(lambda: [] if server.query(
             "SELECT 1 FROM activity WHERE action = 'environment.exec_found' AND entity_id = ?",
             lease["id"]) else ["no activity"], PATIENCE, "not reported")
