@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -251,6 +252,16 @@ static void show_name(const struct relay *relay, int argc, char **argv)
 		memcpy(argv[1], relay->config.place_id, strlen(argv[1]));
 }
 
+/* To the starter, which cannot know from the exit status alone. */
+static void report_failure(const struct error *err)
+{
+	char text[512];
+	int len = snprintf(text, sizeof(text), RELAY_FAILED "%.400s\n", err->message);
+
+	if (send(RELAY_FD_CONFIG, text, (size_t)len, MSG_NOSIGNAL) < 0)
+		log_warn("the starter does not hear why");
+}
+
 int main(int argc, char **argv)
 {
 	static struct relay relay;
@@ -258,6 +269,7 @@ int main(int argc, char **argv)
 
 	if (fault_init(getenv("BERTH_FAULT"), &err) < 0 || relay_start(&relay, &err) < 0) {
 		log_error("cannot start: %s", err.message);
+		report_failure(&err);
 		return RELAY_EXIT_START;
 	}
 	show_name(&relay, argc, argv);

@@ -31,6 +31,7 @@
 #include <unistd.h>
 #include "base/fault.h"
 #include "base/fd.h"
+#include "wire/place.h"
 
 #define CLONE_INTO_CGROUP_ 0x200000000ull
 #ifndef CLONE_NEWCGROUP
@@ -374,7 +375,7 @@ int sandbox_start(struct sandbox_birth *b, pid_t *out, struct error *err)
 
 uint64_t sandbox_report_read(char *text, const char **why, bool *unsuited)
 {
-	static const char walls_word[] = "walls ", failed_word[] = "failed ",
+	static const char walls_word[] = "walls ", failed_word[] = RELAY_FAILED,
 			  unsuited_word[] = "unsuited ";
 	uint64_t walls = 0;
 	char *rest = text, *line;

@@ -11,9 +11,10 @@
 /*
  * A pipe or stream socket: one RELAY_CONFIG frame (stream 0), then the end. Holds the key. The
  * relay closes it when it listens, so a starter that keeps the other end of a socket learns when to
- * connect.
+ * connect. One that cannot start sends a line with the reason before.
  */
 #define RELAY_FD_CONFIG 4
+#define RELAY_FAILED "failed "
 /* The spool directory: journal `exits`, ring files, `ended`. Not for the payload. */
 #define RELAY_FD_SPOOL 5
 /* The root of all file requests and the base of relative working directories. */
@@ -64,6 +65,9 @@
 #define STORES_NAME "stores"
 #define STORE_LABEL_NAME "label"
 #define STORE_LABEL_MAX 512
+/* What places and stores that are gone left; a name that ends so could not be removed yet. */
+#define TRASH_NAME "trash"
+#define TRASH_STUCK ".stuck"
 
 #define PLACE_ABSENCE_MIN_MS 1000ull
 #define PLACE_ABSENCE_MAX_MS (7ull * 24 * 3600 * 1000)
