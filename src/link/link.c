@@ -1,5 +1,37 @@
+/*
+ * The life of a link:
+ *
+ *     link_new, handed over     link_new, after the handshake
+ *            |                         |
+ *            v        WELCOME          v
+ *        GREETING ------------------> UP
+ *            |                         |
+ *            +-----------+-------------+
+ *                        | link_close, a broken rule, silence, the other side hung up
+ *                        v
+ *                     BROKEN      every waiting thread is woken; nothing is sent or taken any more
+ *                        |
+ *                        | link_retire, from the loop's thread
+ *                        v
+ *                     RETIRED     `down` is called once; memory goes with the last reference
+ *
+ * phase      what may be called
+ * GREETING   all but what needs an answer first: requests are sent, and only a WELCOME may come
+ * UP         all
+ * BROKEN     all; requests and waits fail with ERR_UNAVAILABLE, what was queued can be taken
+ * RETIRED    the same, but nothing of the loop's: link_ready, link_tick, link_retire
+ *
+ * Apart from that, who receives (`reader`):
+ *
+ *     NONE --- link_ready: the loop begins ------> LOOP   --- it has received --> NONE
+ *     NONE --- link_wait_locked, nobody waits ---> THREAD --- it has waited ----> NONE
+ *
+ * While a THREAD reads, epoll reports only room to send and the end, and the loop leaves the end to
+ * that thread. A link that is RETIRED meanwhile keeps its descriptor until the thread leaves.
+ */
 #include "link/link.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -76,8 +108,9 @@ int link_new(struct channel_loop *loop, int fd, const struct link_options *optio
 	l->fd = fd;
 	l->name = xstrdup(options->name);
 	l->ping_ms = options->ping_ms;
-	l->features = options->features;
-	l->expects_welcome = options->handed;
+	l->phase = options->handed ? LINK_GREETING : LINK_UP;
+	l->features = options->handed ? FEATURES_UNKNOWN : options->features;
+	l->leader_latch = -1;
 	l->owner = options->owner;
 	l->down = options->down;
 	l->heard_ms = l->said_ms = boottime_ms();
@@ -97,11 +130,19 @@ int link_new(struct channel_loop *loop, int fd, const struct link_options *optio
 	return 0;
 }
 
+void link_move_locked(struct link *l, enum link_phase phase)
+{
+	assert(phase == LINK_UP       ? l->phase == LINK_GREETING
+	       : phase == LINK_BROKEN ? link_is_open_locked(l)
+				      : phase == LINK_RETIRED && l->phase == LINK_BROKEN);
+	l->phase = phase;
+}
+
 bool link_is_up(struct link *l)
 {
 	pthread_mutex_lock(&l->lock);
 
-	bool up = !l->broken;
+	bool up = link_is_open_locked(l);
 
 	pthread_mutex_unlock(&l->lock);
 	return up;
@@ -113,25 +154,24 @@ int link_features(struct link *l, uint64_t *features, struct error *err)
 	int rc = 0;
 
 	pthread_mutex_lock(&l->lock);
-	while (l->expects_welcome && !l->broken &&
-	       cond_wait_until(&l->welcomed, &l->lock, deadline))
+	while (l->phase == LINK_GREETING && cond_wait_until(&l->welcomed, &l->lock, deadline))
 		;
 	*features = l->features;
-	if (l->expects_welcome)
-		rc = l->broken ? link_down_error(l, err)
-			       : error_set(err, ERR_TIMEOUT, "%s: no welcome in time", l->name);
+	if (l->phase == LINK_GREETING)
+		rc = error_set(err, ERR_TIMEOUT, "%s: no welcome in time", l->name);
+	else if (l->features == FEATURES_UNKNOWN)
+		rc = link_down_error(l, err);
 	pthread_mutex_unlock(&l->lock);
 	return rc;
 }
 
 void link_break_locked(struct link *l)
 {
-	if (l->broken)
+	if (!link_is_open_locked(l))
 		return;
-	l->broken = true;
+	link_move_locked(l, LINK_BROKEN);
 	/* The loop sees the end of it and retires the link. */
-	if (!l->retired)
-		shutdown(l->fd, SHUT_RDWR);
+	shutdown(l->fd, SHUT_RDWR);
 	for (size_t i = 0; i < ARRAY_SIZE(l->streams); i++)
 		for (struct stream *s = l->streams[i]; s; s = s->next)
 			stream_wake_locked(s);
@@ -141,7 +181,7 @@ void link_break_locked(struct link *l)
 void link_close(struct link *l)
 {
 	pthread_mutex_lock(&l->lock);
-	if (!l->retired)
+	if (link_is_open_locked(l))
 		link_flush_locked(l);
 	link_break_locked(l);
 	pthread_mutex_unlock(&l->lock);
@@ -149,7 +189,7 @@ void link_close(struct link *l)
 
 void link_ended_locked(struct link *l, const char *text)
 {
-	if (!l->broken)
+	if (link_is_open_locked(l))
 		log_warn("%s: closed: %s", l->name, text);
 	link_break_locked(l);
 }
@@ -198,9 +238,10 @@ void link_retire(struct link *l)
 {
 	pthread_mutex_lock(&l->lock);
 	link_break_locked(l);
-	l->retired = true;
-	/* A leader still holds the descriptor's number; it closes it when it leaves. */
-	if (!l->leader)
+	link_move_locked(l, LINK_RETIRED);
+	assert(l->reader != READER_LOOP);
+	/* A thread that reads still holds the descriptor's number; it closes it when it leaves. */
+	if (l->reader == READER_NONE)
 		close_fdp(&l->fd);
 	pthread_mutex_unlock(&l->lock);
 	if (l->down)
@@ -211,11 +252,11 @@ void link_retire(struct link *l)
 
 void link_want_locked(struct link *l)
 {
-	uint32_t events =
-		(l->paused || l->leader ? 0u : EPOLLIN) | (l->out.len > l->out_pos ? EPOLLOUT : 0u);
+	uint32_t events = (l->paused || l->reader == READER_THREAD ? 0u : EPOLLIN) |
+			  (l->out.len > l->out_pos ? EPOLLOUT : 0u);
 
 	/* A descriptor that is closed may be another link's by now. */
-	if (events == l->wanted || l->retired || l->unwatched)
+	if (events == l->wanted || l->phase == LINK_RETIRED || l->unwatched)
 		return;
 	l->wanted = events;
 	channel_loop_want(l->loop, l, events);
@@ -225,7 +266,7 @@ void link_flush_locked(struct link *l)
 {
 	struct buf *out = &l->out;
 
-	while (!l->broken && out->len > l->out_pos) {
+	while (link_is_open_locked(l) && out->len > l->out_pos) {
 		ssize_t n = send(l->fd, out->data + l->out_pos, out->len - l->out_pos,
 				 MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -309,7 +350,7 @@ int link_down_error(const struct link *l, struct error *err)
 int link_send_locked(struct link *l, uint32_t stream, enum wire_type type, const void *msg,
 		     struct error *err)
 {
-	if (l->broken)
+	if (!link_is_open_locked(l))
 		return link_down_error(l, err);
 	if (wire_encode(&l->out, stream, type, msg, err) < 0)
 		return -1;
@@ -323,7 +364,8 @@ bool link_hand_locked(struct link *l, uint32_t stream, enum wire_type type, cons
 	ssize_t n;
 
 	/* With something before it, it would come with that. */
-	if (l->broken || out->len > l->out_pos || wire_encode(out, stream, type, msg, NULL) < 0)
+	if (!link_is_open_locked(l) || out->len > l->out_pos ||
+	    wire_encode(out, stream, type, msg, NULL) < 0)
 		return false;
 	n = fd_send_with(l->fd, out->data, out->len, &fd, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n > 0)
@@ -338,7 +380,7 @@ bool link_hand_locked(struct link *l, uint32_t stream, enum wire_type type, cons
 int link_request_locked(struct link *l, enum wire_type type, const void *msg, uint32_t *stream,
 			struct error *err)
 {
-	if (!l->broken && link_backlog_locked(l) > BACKLOG_MAX)
+	if (link_is_open_locked(l) && link_backlog_locked(l) > BACKLOG_MAX)
 		return error_set(err, ERR_UNAVAILABLE, "%s: it takes no requests", l->name);
 	if (l->last_stream == UINT32_MAX) {
 		link_break_locked(l);
@@ -368,7 +410,7 @@ int link_send_later(struct link *l, enum wire_type type, const void *msg, struct
 
 	pthread_mutex_lock(&l->lock);
 	/* A lot that waits is a reason to wait no longer, and so is the last number of a stream. */
-	if (l->broken || l->out.len > 0 || l->last_stream >= UINT32_MAX - 1) {
+	if (!link_is_open_locked(l) || l->out.len > 0 || l->last_stream >= UINT32_MAX - 1) {
 		uint32_t stream;
 
 		rc = link_request_locked(l, type, msg, &stream, err);

@@ -3,6 +3,7 @@
  * that of the only one who waits; every rule that can be checked before a frame costs memory is
  * checked here.
  */
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -128,8 +129,8 @@ static void take_welcome_locked(struct link *l, const struct wire_welcome *m)
 		link_violated_locked(l, "it speaks a version that was not offered");
 		return;
 	}
-	l->features = m->features;
-	l->expects_welcome = false;
+	l->features = m->features & ~(1ull << 63);
+	link_move_locked(l, LINK_UP);
 	pthread_cond_broadcast(&l->welcomed);
 }
 
@@ -148,7 +149,7 @@ static void take_own_locked(struct link *l, const struct frame *f)
 		link_violated_locked(l, err.message);
 		return;
 	}
-	if (m.type == WIRE_WELCOME && l->expects_welcome) {
+	if (m.type == WIRE_WELCOME && l->phase == LINK_GREETING) {
 		take_welcome_locked(l, &m.welcome);
 		return;
 	}
@@ -180,7 +181,7 @@ static void take_frame_locked(struct link *l, const struct frame *f)
 
 	if (f->stream == 0) {
 		take_own_locked(l, f);
-	} else if (l->expects_welcome) {
+	} else if (l->phase == LINK_GREETING) {
 		link_violated_locked(l, "an answer before the welcome");
 	} else if (f->stream > l->last_stream) {
 		snprintf(text, sizeof(text), "stream %u was never opened", (unsigned)f->stream);
@@ -203,7 +204,7 @@ static size_t take_frames(struct link *l, const uint8_t *data, size_t len)
 	pthread_mutex_lock(&l->lock);
 	l->heard_ms = boottime_ms();
 	l->pinged_ms = 0;
-	while (!l->broken &&
+	while (link_is_open_locked(l) &&
 	       (r = frame_parse(data + pos, len - pos, WIRE_PAYLOAD_MAX, &f, &used, &err)) > 0) {
 		take_frame_locked(l, &f);
 		pos += used;
@@ -275,9 +276,11 @@ static bool begin_reading(struct link *l, uint32_t events)
 {
 	pthread_mutex_lock(&l->lock);
 
-	bool ours = !l->leader;
+	bool ours = l->reader != READER_THREAD;
 
-	l->loop_reads = ours;
+	assert(l->phase != LINK_RETIRED && l->reader != READER_LOOP);
+	if (ours)
+		l->reader = READER_LOOP;
 	if (!ours && (events & (EPOLLHUP | EPOLLERR)) && !l->unwatched) {
 		/* It would be reported again and again until the leader has seen to it. */
 		l->unwatched = true;
@@ -296,10 +299,11 @@ bool link_ready(struct link *l, uint32_t events, uint8_t *scratch, size_t size)
 	else if (ours && (events & (EPOLLHUP | EPOLLERR)))
 		link_close(l);
 	pthread_mutex_lock(&l->lock);
-	l->loop_reads = false;
+	if (ours)
+		l->reader = READER_NONE;
 	if (events & EPOLLOUT)
 		link_flush_locked(l);
-	up = (up && !l->broken) || !ours;
+	up = (up && link_is_open_locked(l)) || !ours;
 	pthread_mutex_unlock(&l->lock);
 	return up;
 }
@@ -330,7 +334,8 @@ static void read_once(struct link *l, const struct seat *seat, int timeout)
 static void leave_locked(struct link *l)
 {
 	l->leader = NULL;
-	if (l->retired) {
+	l->reader = READER_NONE;
+	if (l->phase == LINK_RETIRED) {
 		close_fdp(&l->fd);
 		return;
 	}
@@ -347,19 +352,20 @@ static bool lead_locked(struct link *l, struct stream *s, const struct seat *sea
 {
 	int timeout = 0;
 
+	assert(l->reader == READER_NONE);
+	l->reader = READER_THREAD;
 	l->leader = s;
 	l->leader_latch = seat->latch;
-	l->leader_called = false;
 	link_want_locked(l);
-	while (!s->head && !s->poked && !s->closed && !l->broken && !l->paused &&
+	while (!s->head && !s->poked && !s->closed && link_is_open_locked(l) && !l->paused &&
 	       (timeout = poll_timeout(deadline)) != 0) {
 		pthread_mutex_unlock(&l->lock);
 		read_once(l, seat, timeout);
 		pthread_mutex_lock(&l->lock);
 	}
-	leave_locked(l);
-	if (l->leader_called)
+	if (l->leader_latch < 0)
 		latch_clear(seat->latch);
+	leave_locked(l);
 	return timeout != 0;
 }
 
@@ -369,7 +375,7 @@ bool link_wait_locked(struct link *l, struct stream *s, int64_t deadline)
 	bool in_time;
 
 	/* Where several wait, the loop serves them all with fewer turns. */
-	if (!l->leader && !l->loop_reads && !l->paused && l->waiting == 0 && !l->retired &&
+	if (l->reader == READER_NONE && !l->paused && l->waiting == 0 && link_is_open_locked(l) &&
 	    channel_loop_seat_get(l->loop, &seat)) {
 		in_time = lead_locked(l, s, &seat, deadline);
 		channel_loop_seat_put(l->loop, &seat);
@@ -418,6 +424,7 @@ static void ping_locked(struct link *l, int64_t now)
 bool link_tick(struct link *l, int64_t now, int64_t *next)
 {
 	pthread_mutex_lock(&l->lock);
+	assert(l->phase != LINK_RETIRED);
 	/* While we do not read, its silence is ours. */
 	if (l->paused) {
 		l->heard_ms = now;
@@ -430,7 +437,7 @@ bool link_tick(struct link *l, int64_t now, int64_t *next)
 
 	if (l->pinged_ms > 0 && now - l->pinged_ms >= WIRE_ANSWER_MS)
 		link_ended_locked(l, "nothing was heard of it for too long");
-	if (!l->broken && (now >= say_at || (now >= quiet_at && l->pinged_ms == 0))) {
+	if (link_is_open_locked(l) && (now >= say_at || (now >= quiet_at && l->pinged_ms == 0))) {
 		ping_locked(l, now);
 		say_at = now + l->ping_ms - slack(l->ping_ms);
 	}
@@ -438,7 +445,7 @@ bool link_tick(struct link *l, int64_t now, int64_t *next)
 		       l->pinged_ms > 0 ? l->pinged_ms + WIRE_ANSWER_MS
 					: together(quiet_at, slack(quiet)));
 
-	bool up = !l->broken;
+	bool up = link_is_open_locked(l);
 
 	pthread_mutex_unlock(&l->lock);
 	return up;

@@ -32,6 +32,24 @@ struct stream {
 	bool stalled; /* it has no room before something is acknowledged */
 };
 
+/* Drawn at the head of link.c, which has the one function that changes it. */
+enum link_phase {
+	LINK_GREETING, /* a connection that was handed over: the WELCOME has not come yet */
+	LINK_UP,
+	LINK_BROKEN,  /* no more traffic; the loop has not seen it yet */
+	LINK_RETIRED, /* the loop has let go of it, and the descriptor is closed or will be */
+};
+
+/* The one thread that may receive. */
+enum link_reader {
+	READER_NONE,   /* epoll watches for the loop */
+	READER_LOOP,   /* the loop is in the middle of it */
+	READER_THREAD, /* the waiter of `leader`, which so saves a wake-up */
+};
+
+/* No relay sets the last bit. */
+#define FEATURES_UNKNOWN UINT64_MAX
+
 struct link {
 	struct link *list_next; /* the loop's */
 	atomic_int refs;
@@ -44,8 +62,9 @@ struct link {
 	struct buf partial; /* the beginning of a frame; only whoever reads */
 
 	pthread_mutex_t lock;
+	enum link_phase phase;
+	enum link_reader reader;
 	uint64_t features;
-	bool expects_welcome;    /* nothing is known of the other side before */
 	pthread_cond_t welcomed; /* or broken */
 	struct stream *streams[BUCKETS];
 	uint32_t last_stream;
@@ -54,23 +73,21 @@ struct link {
 	size_t out_data; /* how much of what waits there is data, at most */
 	uint32_t wanted; /* what epoll was told */
 	size_t queued;
-	bool paused;
-	/*
-	 * Who reads: the loop's thread, or the one thread that waits for something from here and
-	 * so saves a wake-up (link_lead_locked). Never both.
-	 */
-	bool loop_reads;       /* the loop is in the middle of it */
-	struct stream *leader; /* the stream whose waiter reads; NULL: the loop does */
-	int leader_latch;      /* wakes that waiter */
-	bool leader_called;    /* it was set */
+	bool paused;           /* not read: too much is queued */
+	struct stream *leader; /* the stream whose waiter reads, or NULL */
+	int leader_latch;      /* wakes that waiter; -1: it was set already */
 	unsigned waiting;      /* threads that wait without reading */
 	bool unwatched;        /* taken out of epoll while the leader sees to its end */
-	bool broken;           /* no more traffic */
-	bool retired;          /* the descriptor is closed */
 	bool hostile;          /* it broke a rule */
 	int64_t heard_ms, said_ms;
 	int64_t pinged_ms; /* the first ping that nothing has answered; 0: none */
 };
+
+/* Frames come and go. */
+static inline bool link_is_open_locked(const struct link *l)
+{
+	return l->phase == LINK_GREETING || l->phase == LINK_UP;
+}
 
 /* Requests and answers that wait for the other side. */
 static inline size_t link_backlog_locked(const struct link *l)
@@ -78,6 +95,7 @@ static inline size_t link_backlog_locked(const struct link *l)
 	return l->out.len - l->out_pos - l->out_data;
 }
 
+void link_move_locked(struct link *l, enum link_phase phase);
 void link_break_locked(struct link *l);
 void link_violated_locked(struct link *l, const char *text);
 /* As link_violated_locked, but nobody is to blame. */

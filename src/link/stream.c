@@ -79,9 +79,9 @@ void stream_unref(struct stream *s)
 void stream_wake_locked(struct stream *s)
 {
 	pthread_cond_broadcast(&s->changed);
-	if (s->link && s->link->leader == s) {
+	if (s->link && s->link->leader == s && s->link->leader_latch >= 0) {
 		latch_set(s->link->leader_latch);
-		s->link->leader_called = true;
+		s->link->leader_latch = -1;
 	}
 }
 
@@ -146,7 +146,7 @@ ssize_t stream_data(struct stream *s, const void *data, size_t len, bool end, st
 	ssize_t rc = -1;
 
 	pthread_mutex_lock(&l->lock);
-	if (l->broken || s->closed) {
+	if (!link_is_open_locked(l) || s->closed) {
 		link_down_error(l, err);
 	} else {
 		size_t n = MIN_OF(MIN_OF(len, s->credit), DATA_MAX);
@@ -171,7 +171,7 @@ int stream_data_led(struct stream *s, const void *lead, size_t lead_len, const v
 	int rc = 0;
 
 	pthread_mutex_lock(&l->lock);
-	if (l->broken || s->closed) {
+	if (!link_is_open_locked(l) || s->closed) {
 		rc = link_down_error(l, err);
 	} else if (s->credit >= lead_len + len) {
 		s->credit -= lead_len + len;
@@ -219,7 +219,7 @@ int stream_acknowledge(struct stream *s, uint64_t offset, uint32_t bytes, struct
 	int rc = 0;
 
 	pthread_mutex_lock(&l->lock);
-	if (!l->broken)
+	if (link_is_open_locked(l))
 		rc = wire_encode(&l->out, s->id, WIRE_EXEC_ACK, &ack, err);
 	if (rc == 0) {
 		s->allowed += bytes;
@@ -261,12 +261,12 @@ bool stream_wait_credit(struct stream *s, int64_t deadline)
 
 	pthread_mutex_lock(&l->lock);
 	l->waiting++;
-	while (s->credit == 0 && !s->closed && !l->broken && !s->deaf)
+	while (s->credit == 0 && !s->closed && link_is_open_locked(l) && !s->deaf)
 		if (!cond_wait_until(&s->changed, &l->lock, deadline))
 			break;
 	l->waiting--;
 
-	bool ready = s->credit > 0 && !s->closed && !l->broken;
+	bool ready = s->credit > 0 && !s->closed && link_is_open_locked(l);
 
 	pthread_mutex_unlock(&l->lock);
 	return ready;
@@ -278,7 +278,7 @@ int stream_take(struct stream *s, int64_t deadline, struct item **items)
 	int rc = 0;
 
 	pthread_mutex_lock(&l->lock);
-	while (!s->head && !l->broken && !s->poked)
+	while (!s->head && link_is_open_locked(l) && !s->poked)
 		if (!link_wait_locked(l, s, deadline))
 			break;
 	s->poked = false;
@@ -286,7 +286,7 @@ int stream_take(struct stream *s, int64_t deadline, struct item **items)
 	if (s->head) {
 		*items = drain_locked(s);
 		rc = 1;
-	} else if (l->broken) {
+	} else if (!link_is_open_locked(l)) {
 		rc = -1;
 	}
 	pthread_mutex_unlock(&l->lock);
