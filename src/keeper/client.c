@@ -142,17 +142,17 @@ void client_place_gone(struct place *place)
 	client_flush(c);
 }
 
-void client_answer(struct waiter *waiter, bool done, const char *why)
+void client_answer(struct waiter *waiter, enum wire_error_code code, const char *why)
 {
 	struct client *c = waiter->client;
 
 	waiter->client = NULL;
 	if (!c || c->broken)
 		return;
-	if (done)
+	if (code == WERR_NONE)
 		client_done(c, waiter->stream);
 	else
-		wire_encode_error(&c->conn.out, waiter->stream, WERR_IO, 0, "%s", why);
+		wire_encode_error(&c->conn.out, waiter->stream, code, 0, "%s", why);
 	client_flush(c);
 }
 
@@ -162,24 +162,13 @@ static void serve_store_remove(struct client *c, const struct wire_message *m)
 
 	if (!store)
 		client_done(c, m->stream);
-	else if (store_remove(store, c, m->stream) < 0)
-		wire_encode_error(&c->conn.out, m->stream, WERR_BUSY, 0, "a place uses the store");
-}
-
-/* One whose end was told is not there any more, though it may have to be tidied up. */
-static struct place *find_told(struct keeper *keeper, const char *id)
-{
-	struct place *place = place_find(keeper, id);
-
-	if (!place || place->phase != PLACE_REMOVING)
-		return place;
-	place_tidy_all(keeper);
-	return place_find(keeper, id);
+	else
+		store_remove(store, c, m->stream);
 }
 
 static void serve_make(struct client *c, const struct wire_message *m)
 {
-	struct place *place = find_told(c->keeper, m->place_make.place_id);
+	struct place *place = place_find(c->keeper, m->place_make.place_id);
 	_cleanup_close_ int handed = m->place_make.handed ? conn_take_fd(&c->conn) : -1;
 	_cleanup_error_ struct error err = { 0 };
 	enum wire_error_code code;
@@ -191,7 +180,7 @@ static void serve_make(struct client *c, const struct wire_message *m)
 	/* What went with another question is the connection of somebody who has gone. */
 	if (place)
 		place->handed = false;
-	if (place && place->phase != PLACE_MAKING) {
+	if (place && place->phase != PHASE_MAKING) {
 		send_state(c, m->stream, place);
 		return;
 	}
@@ -199,7 +188,7 @@ static void serve_make(struct client *c, const struct wire_message *m)
 		wire_encode_error(&c->conn.out, m->stream, code, 0, "%s", err.message);
 		return;
 	}
-	if (place->phase != PLACE_MAKING) {
+	if (place->phase != PHASE_MAKING) {
 		send_made(c, m->stream, place);
 		return;
 	}
@@ -209,7 +198,6 @@ static void serve_make(struct client *c, const struct wire_message *m)
 
 static void serve_list(struct client *c, const struct wire_message *m)
 {
-	place_tidy_all(c->keeper);
 	for (const struct place *p = c->keeper->places; p; p = p->next)
 		send_state(c, m->stream, p);
 	client_done(c, m->stream);
@@ -217,7 +205,7 @@ static void serve_list(struct client *c, const struct wire_message *m)
 
 static void serve_destroy(struct client *c, const struct wire_message *m)
 {
-	struct place *place = find_told(c->keeper, m->place_destroy.place_id);
+	struct place *place = place_find(c->keeper, m->place_destroy.place_id);
 
 	if (!place) {
 		wire_encode_error(&c->conn.out, m->stream, WERR_NO_PLACE, 0,
@@ -247,10 +235,8 @@ static void serve_status(struct client *c, const struct wire_message *m)
 	};
 
 	for (const struct place *p = c->keeper->places; p; p = p->next) {
-		bool alive = p->phase == PLACE_MAKING || p->phase == PLACE_IS_ALIVE;
-
-		state.alive += alive;
-		state.dead += !alive;
+		state.alive += place_is_up(p);
+		state.dead += !place_is_up(p);
 	}
 	client_send(c, m->stream, WIRE_KEEPER_STATE, &state);
 }

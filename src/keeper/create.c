@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include "base/fault.h"
 #include "base/fd.h"
@@ -16,6 +18,7 @@
 #include "keeper/keeper.h"
 
 #define READY_WAIT_MS 10000
+#define BACKLOG_LISTEN 16
 #define CLONE_INTO_CGROUP_ 0x200000000ull
 
 struct clone3_args {
@@ -148,21 +151,39 @@ static int send_config(struct place *place, const struct wire_place_make *m,
 	return r;
 }
 
+static int bind_socket(int place_fd, int *out, struct error *err)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	if (fd < 0)
+		return error_errno(err, errno, "making a socket");
+	/* Through the descriptor: the path itself may be longer than an address can be. */
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" PLACE_SOCKET_NAME,
+		 place_fd);
+	/* Whoever connects before the relay is ready waits for it instead of being refused. */
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(fd, BACKLOG_LISTEN) < 0)
+		return error_errno(err, errno, "binding the relay's socket");
+	*out = steal_fd(&fd);
+	return 0;
+}
+
 static int open_birth(struct place *place, const struct wire_place_make *m,
 		      const struct sandbox_spec *spec, int place_fd, struct birth *b,
 		      struct error *err)
 {
 	int pair[2];
 
-	if (spare_listener(place, place_fd, &b->fd[0], err) < 0)
+	if (bind_socket(place_fd, &b->fd[0], err) < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return error_errno(err, errno, "making the config socket");
 	b->fd[RELAY_FD_CONFIG - RELAY_FD_LISTEN] = pair[0];
 	place->ready_fd = pair[1];
-	if (!place->pooled && send_config(place, m, spec, pair[1], err) < 0)
+	if (!place_is_pooled(place) && send_config(place, m, spec, pair[1], err) < 0)
 		return -1;
-	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0 && errno != EEXIST)
+	if (mkdirat(place_fd, PLACE_SPOOL_NAME, 0700) < 0)
 		return error_errno(err, errno, "making the spool");
 	b->fd[RELAY_FD_SPOOL - RELAY_FD_LISTEN] =
 		openat(place_fd, PLACE_SPOOL_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -287,21 +308,21 @@ static void relay_ready(struct watch *watch, uint32_t events)
 	(void)events;
 	if (!place_await(place)) {
 		/* Of one in the pool that is all there is to hear until it is taken. */
-		if (place->pooled && !place->warm &&
+		if (place->phase == PHASE_POOLED &&
 		    memchr(place->report, '\n', place->report_len) && note_walls(place)) {
-			place->warm = true;
+			place_move(place, PHASE_WARM);
 			loop_disarm(&place->keeper->loop, &place->timer);
 		}
 		return;
 	}
 	hear_no_more(place);
-	if (place->phase != PLACE_MAKING || place->pooled)
+	if (place->phase != PHASE_MAKING)
 		return;
 	/* The socket also closes when the relay could not start: its death then follows. */
 	if (place->pid == 0 || !process_is(place->pid, place->start_time) ||
 	    (place->kind == PLACE_NATIVE && !note_walls(place)))
 		return;
-	place->phase = PLACE_IS_ALIVE;
+	place_move(place, PHASE_ALIVE);
 	client_place_ready(place);
 	if (place->shape)
 		pool_refill(place->shape);
@@ -336,7 +357,6 @@ static int start_relay(struct place *place, const struct wire_place_make *m,
 			return error_errno(err, errno, "starting the relay");
 	}
 	place->pid = pid;
-	place->is_child = true;
 	place->start_time = process_start_time(pid);
 	if (relay_write(place, place_fd, err) < 0 || FAULT_HERE("keeper.make.started", err) < 0)
 		return -1;
@@ -353,24 +373,26 @@ static int prepare_directory(struct place *place, int *place_fd, struct error *e
 {
 	struct keeper *keeper = place->keeper;
 
-	if (spare_take(place, native_base(place), place_fd) == 0) {
-		if (mkdirat(keeper->places_fd, place->id, 0700) < 0)
-			return error_errno(err, errno, "making the place's directory");
-		if (dir_open(keeper->places_fd, place->id, place_fd, err) < 0 ||
-		    recipe_write(place, *place_fd, err) < 0)
-			return -1;
-		if (recipe_is_durable(place) && dir_sync(keeper->places_fd, err) < 0)
-			return -1;
-	}
+	if (mkdirat(keeper->places_fd, place->id, 0700) < 0)
+		return error_errno(err, errno, "making the place's directory");
+	if (dir_open(keeper->places_fd, place->id, place_fd, err) < 0 ||
+	    recipe_write(place, *place_fd, err) < 0)
+		return -1;
+	if (recipe_is_durable(place) && dir_sync(keeper->places_fd, err) < 0)
+		return -1;
 	return FAULT_HERE("keeper.make.recipe-written", err);
 }
 
-/* A place like it is there already: it only has to be told who it is. */
-static int make_of_prepared(struct place *place, const struct wire_place_make *m,
+/*
+ * A place like it is there already: it only has to be told who it is. `warm`: its walls stand, so
+ * it is alive as soon as it has its name.
+ */
+static int make_of_prepared(struct place *place, bool warm, const struct wire_place_make *m,
 			    const struct sandbox_spec *spec, struct error *err)
 {
 	_cleanup_close_ int place_fd = -1;
 
+	assert(place->phase == PHASE_MAKING);
 	if (FAULT_HERE("keeper.pool.taken", err) < 0 ||
 	    send_config(place, m, spec, place->ready_fd, err) < 0)
 		return -1;
@@ -383,9 +405,9 @@ static int make_of_prepared(struct place *place, const struct wire_place_make *m
 	    recipe_write(place, place_fd, err) < 0)
 		return -1;
 	/* Its walls stand and its socket is there: who connects is heard when it has read. */
-	if (place->warm) {
+	if (warm) {
 		hear_no_more(place);
-		place->phase = PLACE_IS_ALIVE;
+		place_move(place, PHASE_ALIVE);
 		pool_refill(place->shape);
 	}
 	return 0;
@@ -412,17 +434,19 @@ int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct
 		  int *handed, struct place **out, enum wire_error_code *code, struct error *err)
 {
 	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = SANDBOX_SPEC_NONE;
-	struct place *place = place_new(keeper, m->place_id);
+	struct place *place = place_new(keeper, m->place_id, shape ? PHASE_POOLED : PHASE_MAKING);
+	uint32_t range;
 
 	*code = WERR_INVALID;
-	place->pooled = shape != NULL;
 	place->shape = shape;
 	if (handed)
 		place->handed_fd = steal_fd(handed);
 	if (fill_place(place, m, &spec, err) < 0) {
 		say_unsuited(code, err);
-		native_freed(place);
+		range = place->range;
+		place->range = 0;
 		place_free(place);
+		native_range_left(keeper, range);
 		return -1;
 	}
 	*code = WERR_START;
@@ -439,7 +463,7 @@ int place_prepare(struct keeper *keeper, const struct wire_place_make *m, struct
 }
 
 static struct place *find_prepared(struct keeper *keeper, const struct wire_place_make *m,
-				   struct sandbox_spec *spec)
+				   struct sandbox_spec *spec, bool *warm)
 {
 	struct shape *shape;
 
@@ -447,7 +471,7 @@ static struct place *find_prepared(struct keeper *keeper, const struct wire_plac
 	    sandbox_spec_read(&m->sandbox, &keeper->policy, spec, NULL) < 0)
 		return NULL;
 	shape = pool_shape(keeper, m, spec);
-	return shape ? pool_take(shape, m) : NULL;
+	return shape ? pool_take(shape, m, warm) : NULL;
 }
 
 int place_make(struct keeper *keeper, const struct wire_place_make *m, int *handed,
@@ -455,15 +479,17 @@ int place_make(struct keeper *keeper, const struct wire_place_make *m, int *hand
 {
 	_cleanup_(sandbox_spec_clear) struct sandbox_spec spec = SANDBOX_SPEC_NONE;
 
+	bool warm;
+
 	*code = WERR_INVALID;
 	if (check_request(m, err) < 0)
 		return -1;
-	*out = find_prepared(keeper, m, &spec);
+	*out = find_prepared(keeper, m, &spec, &warm);
 	if (!*out)
 		return place_prepare(keeper, m, NULL, handed, out, code, err);
 	*code = WERR_START;
 	(*out)->handed_fd = steal_fd(handed);
-	if (make_of_prepared(*out, m, &spec, err) == 0)
+	if (make_of_prepared(*out, warm, m, &spec, err) == 0)
 		return 0;
 	place_destroy(*out);
 	return -1;

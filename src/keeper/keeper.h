@@ -11,7 +11,7 @@
  *     DIR/places/<id>/files/     what a native place writes, unless it is kept in a store
  *     DIR/places/<id>/stale-*    layers of an earlier holding over a workspace, from a store
  *     DIR/stores/<name>/         files of native places that outlive their relays; range: whose
- *     DIR/spares/<tag>/          empty directories of native places, to be used again
+ *     DIR/trash/<unique>/        what places and stores that are gone left: children remove it
  *     DIR/etc/                   what native places see as /etc
  */
 #pragma once
@@ -33,21 +33,20 @@
 #define PLACE_ROOT_NAME "root"
 #define PLACE_FILES_NAME "files"
 #define REPORT_MAX 1024
-#define SPARES_MAX 32
-#define SPARE_NAME_SIZE 17
-/* Sockets of native places that are kept open for their next owner: descriptors are scarce. */
-#define LISTENERS_MAX 64u
 #define NETS_MAX 16u
 #define MOUNTS_MAX 64u
 
-/*
- * MAKING    the relay was started and is not listening yet
- * ALIVE     it listens
- * CLEANING  it is dead or to be killed; its processes are being ended, its cgroup removed
- * DEAD      nothing runs; the files stay for a while, so that the server can look at the spool
- * REMOVING  a child removes the files; then the place is gone
- */
-enum place_phase { PLACE_MAKING, PLACE_IS_ALIVE, PLACE_CLEANING, PLACE_IS_DEAD, PLACE_REMOVING };
+/* Drawn at the head of place.c, which has the one function that changes it. */
+enum place_phase {
+	PHASE_FOUND,  /* an earlier keeper left it, and this one has not judged it yet */
+	PHASE_POOLED, /* made for the pool: its walls are being built */
+	PHASE_WARM,   /* in the pool: its walls stand, its relay waits for a config */
+	PHASE_MAKING, /* somebody's: its relay was started and does not listen yet */
+	PHASE_ALIVE,  /* its relay listens */
+	PHASE_DYING,  /* its processes are being ended; its files stay */
+	PHASE_DEAD,   /* nothing runs; the files stay for a while: the server may want the spool */
+	PHASE_ENDING, /* its processes are being ended; then its directory goes to trash/ */
+};
 
 struct client;
 
@@ -71,12 +70,9 @@ struct place {
 	char *limits[LIMITS]; /* v1 cgroups, or NULL */
 	char *store;          /* where its files are; NULL: in its own directory */
 	bool overlaid;        /* its workspace is a layer over a directory of the host */
-	bool own_net;
-	int net_fd;          /* its network namespace, to be used again; -1: not kept */
-	int mounts_fd;       /* its mount namespace; -1: the kernel ends it with the relay */
-	struct shape *shape; /* what others are like it, if those are kept ready; or NULL */
-	bool pooled;         /* nobody's yet: its relay waits for a config */
-	bool warm;           /* pooled, and its walls stand */
+	int net_fd;           /* its network namespace, to be used again; -1: not kept */
+	int mounts_fd;        /* its mount namespace; -1: the kernel ends it with the relay */
+	struct shape *shape;  /* what others are like it, if those are kept ready; or NULL */
 	uint64_t walls;
 	char report[REPORT_MAX]; /* what its first process said before it became the relay */
 	size_t report_len;
@@ -85,20 +81,15 @@ struct place {
 	char tag[17]; /* argv[2] of its relay */
 	pid_t pid;    /* 0: none */
 	unsigned long long start_time;
-	bool is_child;
-	int pidfd; /* of a relay that is not our child */
+	int pidfd; /* of a relay that an earlier keeper started; -1: it is our child */
 	struct watch death;
 	struct watch ready; /* our end of the config socket, closed by the relay when it listens */
 	int ready_fd;
 	int handed_fd; /* its first connection, on the way to it; -1: none */
 	bool handed;   /* it went with the config, and who asked for the place waits to hear so */
-	int listener;  /* the relay's socket, kept to be used again; -1: not kept */
 	struct timer timer;
 	int64_t cleaning_since;
 	int retry_ms;
-	bool destroy; /* ends in REMOVING, not in DEAD */
-	bool told;    /* that it is gone: its recipe says that it is nobody's */
-	pid_t remover;
 	char ended[64];
 	/* Who waits for PLACE_MAKE or PLACE_DESTROY. */
 	struct waiter maker, destroyer;
@@ -109,9 +100,9 @@ struct store {
 	struct store *next;
 	struct keeper *keeper;
 	char name[65];
-	uint32_t range; /* as a place's */
-	pid_t remover;
-	struct waiter remove_waiter;
+	uint32_t range;              /* as a place's */
+	bool removing;               /* where it is: it could not be moved to trash/ */
+	struct waiter remove_waiter; /* then: the client that asked */
 };
 
 struct client {
@@ -152,17 +143,13 @@ struct keeper {
 	char ranges_why[512];
 	struct limit_bases limits;
 	char etc_tag[ETC_TAG_SIZE]; /* empty: not known yet */
-	int spares_fd;              /* -1: none can be kept */
-	struct spare {
-		char name[SPARE_NAME_SIZE];
-		int listener; /* as of a place */
-	} spares[SPARES_MAX];
-	unsigned spare_count;
-	unsigned listener_count;
+	struct trash *trash;
+	struct timer trash_timer;
+	unsigned remover_count;
 	int home_net_fd; /* the keeper's own; -1: none are kept */
 	int nets[NETS_MAX];
 	unsigned net_count;
-	unsigned mounts_count;    /* places with a mounts_fd */
+	unsigned mounts_count;    /* of places, and of what they left, with a mounts_fd */
 	struct buf unused_counts; /* what a network namespace tells that nobody was in */
 };
 
@@ -180,7 +167,8 @@ int cgroup_remove(const char *path);    /* with its children; 0 when it is gone 
 /* recipe.c */
 int recipe_write(const struct place *place, int place_fd, struct error *err);
 bool recipe_is_durable(const struct place *place);
-int recipe_read(struct place *place, int place_fd, struct error *err);
+/* `unowned`: it is the pool's. */
+int recipe_read(struct place *place, int place_fd, bool *unowned, struct error *err);
 /* pid and start time; for finding the relay again, not for a machine that went down: not synced. */
 int relay_write(const struct place *place, int place_fd, struct error *err);
 bool relay_read(struct place *place, int place_fd);
@@ -194,9 +182,10 @@ int native_start(struct place *place, const struct sandbox_spec *spec, struct bi
 void native_start_keeping(struct keeper *keeper, uint32_t uid_base);
 /* All places are known: ranges that none of them has are free again. Also at the keeper's end. */
 void native_adopted(struct keeper *keeper);
+/* One place, store or directory in trash/ has no more files of the range; the last one frees it. */
+void native_range_left(struct keeper *keeper, uint32_t range);
 /* False: something of its cgroups is left. */
 bool native_clean(struct place *place);
-void native_freed(struct place *place);
 uid_t native_base(const struct place *place); /* first host id of its range; 0: none */
 
 /* store.c */
@@ -206,17 +195,19 @@ struct store *store_make(struct keeper *keeper, const char *name, const char *la
 			 struct error *err);
 int store_files(struct store *store, int *fd, struct error *err);
 void store_load_all(struct keeper *keeper);
-/* 0: begun; WERR_BUSY while a place uses it. */
-int store_remove(struct store *store, struct client *client, uint32_t stream);
-bool store_reaped(struct keeper *keeper, pid_t pid, int status);
+/* Answers the client, at once if its directory can be moved to trash/. */
+void store_remove(struct store *store, struct client *client, uint32_t stream);
+/* Of a removal where the store is. */
+void store_removed(struct store *store);
+void store_not_removed(struct store *store);
 bool store_uses_range(const struct keeper *keeper, uint32_t range);
 
 /* pool.c */
 /* The shape of what is asked for, NULL when none like it are kept ready. */
 struct shape *pool_shape(struct keeper *keeper, const struct wire_place_make *m,
 			 const struct sandbox_spec *spec);
-/* A prepared place, not in the pool any more, or NULL. */
-struct place *pool_take(struct shape *shape, const struct wire_place_make *m);
+/* A prepared place, not in the pool any more, or NULL. `warm`: its walls stand. */
+struct place *pool_take(struct shape *shape, const struct wire_place_make *m, bool *warm);
 /* It has the id that is asked for. */
 int pool_rename(struct place *place, const char *id, struct error *err);
 void pool_refill(struct shape *shape);
@@ -227,18 +218,23 @@ void pool_client_left(struct keeper *keeper);
 void pool_stop(struct keeper *keeper);
 bool pool_may_stop(const struct keeper *keeper);
 
-/* spare.c */
-void spare_load_all(struct keeper *keeper);
-void spare_remove_all(struct keeper *keeper);
-/* The place's socket: that of its spare directory, or a new one. */
-int spare_listener(struct place *place, int place_fd, int *out, struct error *err);
-void spare_drop_listener(struct place *place);
-/* Nothing of the place is left but empty directories, and those are wanted. */
-bool spare_is_left(const struct place *place);
-/* True: nothing of the place is left but a spare. */
-bool spare_keep(struct place *place);
-/* 1: the place has a directory with its recipe; 0: it needs one made. */
-int spare_take(struct place *place, uid_t base, int *place_fd);
+/* trash.c */
+/* What an earlier keeper left there. */
+void trash_load_all(struct keeper *keeper);
+/*
+ * The place, of which nothing runs any more, is gone, and `place` is freed: now, or, where its
+ * directory cannot be moved, when that is removed. False: too much waits to be removed; later.
+ */
+bool trash_place(struct place *place);
+/* True: the store's directory is gone. False: it is being removed where it is. */
+bool trash_store(struct store *store);
+bool trash_reaped(struct keeper *keeper, pid_t pid);
+bool trash_uses_range(const struct keeper *keeper, uint32_t range);
+/* Whether something is left that no removal has failed for. */
+bool trash_is_waiting(const struct keeper *keeper);
+/* What they have of network namespaces is looked at now: one is needed. */
+void trash_give_nets(struct keeper *keeper);
+void trash_end(struct keeper *keeper);
 
 /* netns_cache.c */
 void net_start_keeping(struct keeper *keeper);
@@ -246,8 +242,8 @@ void net_start_keeping(struct keeper *keeper);
 int net_take(struct place *place);
 /* Its relay is there, in a namespace of its own. */
 void net_note(struct place *place);
-/* Nothing of it runs any more. */
-void net_keep(struct place *place);
+/* Takes the namespace of a place of which nothing runs any more; -1 is none. */
+void net_keep(struct keeper *keeper, int *net_fd);
 
 /* What the relay is born with, in the order of its descriptors from RELAY_FD_LISTEN on. */
 struct birth {
@@ -276,23 +272,26 @@ bool place_id_is_valid(const char *id);
 /* What the first process of a sandbox says, until the socket closes. True: it has. */
 bool place_await(struct place *place);
 
-/* teardown.c */
+/* place.c */
 struct place *place_find(struct keeper *keeper, const char *id);
-struct place *place_new(struct keeper *keeper, const char *id);
+struct place *place_new(struct keeper *keeper, const char *id, enum place_phase phase);
 void place_free(struct place *place);
+/* The only writer of its phase; a move that the drawing does not have aborts. */
+void place_move(struct place *place, enum place_phase phase);
+/* Nobody's yet. */
+static inline bool place_is_pooled(const struct place *place)
+{
+	return place->phase == PHASE_POOLED || place->phase == PHASE_WARM;
+}
+/* It has a relay that is not being ended. */
+static inline bool place_is_up(const struct place *place)
+{
+	return place_is_pooled(place) || place->phase == PHASE_MAKING ||
+	       place->phase == PHASE_ALIVE;
+}
 /* So that the end of its relay is not the end of its mounts, which takes longer. */
 void place_hold_mounts(struct place *place);
-void place_destroy(struct place *place);
-/* Its relay and all that runs there; what it wrote is kept as when a relay dies. */
-void place_end_processes(struct place *place);
-/* Its relay is gone: clean up, and keep the remains as DEAD unless the relay ended by itself. */
-void place_died(struct place *place, const char *why);
-/* A child of the keeper ended; false when it was none of ours. */
-bool place_reaped(struct keeper *keeper, pid_t pid, int status);
-/* Finishes what was put off because nobody waits for it. */
-void place_tidy_all(struct keeper *keeper);
-/* Takes over what an earlier keeper left. */
-void place_adopt_all(struct keeper *keeper);
+void mounts_drop(struct keeper *keeper, int *mounts_fd);
 struct place_paths {
 	char socket[PATH_BOUND], upper[PATH_BOUND];
 };
@@ -300,12 +299,26 @@ struct place_paths {
 void place_describe(const struct place *place, struct place_paths *paths,
 		    struct wire_place_state *out);
 
+/* teardown.c */
+void place_destroy(struct place *place);
+/* Its directory is out of places/: its name is free, and who asked for that is answered. */
+void place_gone(struct place *place);
+/* Its relay and all that runs there; what it wrote is kept as when a relay dies. */
+void place_end_processes(struct place *place);
+/* Its relay is gone: clean up, and keep the remains as DEAD unless the relay ended by itself. */
+void place_died(struct place *place, const char *why);
+/* A child of the keeper ended; false when it was none of ours. */
+bool place_reaped(struct keeper *keeper, pid_t pid, int status);
+/* Takes over what an earlier keeper left. */
+void place_adopt_all(struct keeper *keeper);
+
 /* client.c */
 int client_listen(struct keeper *keeper, struct error *err);
 void client_place_ready(struct place *place);
 void client_place_failed(struct place *place, enum wire_error_code code, const char *why);
 void client_place_gone(struct place *place);
-void client_answer(struct waiter *waiter, bool done, const char *why);
+/* WERR_NONE: it is done. */
+void client_answer(struct waiter *waiter, enum wire_error_code code, const char *why);
 void client_close_all(struct keeper *keeper);
 /* Looks whether nothing is left to do and starts or stops the idle clock. */
 void keeper_check_idle(struct keeper *keeper);

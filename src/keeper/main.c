@@ -135,8 +135,8 @@ static void signals_ready(struct watch *watch, uint32_t events)
 	if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
 		pool_stop(keeper);
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		if (!place_reaped(keeper, pid, status))
-			store_reaped(keeper, pid, status);
+		if (!trash_reaped(keeper, pid))
+			place_reaped(keeper, pid, status);
 }
 
 static int watch_signals(struct keeper *keeper, struct error *err)
@@ -164,13 +164,13 @@ static void idle_due(struct timer *timer)
 {
 	struct keeper *keeper = container_of(timer, struct keeper, idle);
 
-	log_info("no place and no client: the keeper ends");
+	log_info("no place, no client and nothing to remove: the keeper ends");
 	keeper->loop.stop = true;
 }
 
 void keeper_check_idle(struct keeper *keeper)
 {
-	bool idle = !keeper->places && !keeper->clients;
+	bool idle = !keeper->places && !keeper->clients && !keeper->trash;
 
 	if (keeper->stopping && pool_may_stop(keeper))
 		keeper->loop.stop = true;
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
 			rmdir(keeper.cgroup);
 		limit_bases_remove(&keeper.limits);
 		native_adopted(&keeper);
-		spare_remove_all(&keeper);
+		trash_end(&keeper);
 	}
 	return 0;
 }

@@ -45,7 +45,7 @@ void native_start_keeping(struct keeper *keeper, uint32_t uid_base)
 	if (geteuid() == 0 && !keeper->has_ranges)
 		log_warn("no native places: %s", err.message);
 	store_load_all(keeper);
-	spare_load_all(keeper);
+	trash_load_all(keeper);
 	net_start_keeping(keeper);
 }
 
@@ -56,13 +56,19 @@ static bool range_is_used(uint32_t number, void *arg)
 	for (const struct place *p = keeper->places; p; p = p->next)
 		if (p->range == number + 1)
 			return true;
-	return store_uses_range(keeper, number + 1);
+	return store_uses_range(keeper, number + 1) || trash_uses_range(keeper, number + 1);
 }
 
 void native_adopted(struct keeper *keeper)
 {
 	if (keeper->has_ranges)
 		range_give_back_unused(&keeper->ranges, range_is_used, keeper);
+}
+
+void native_range_left(struct keeper *keeper, uint32_t range)
+{
+	if (range && keeper->has_ranges && !range_is_used(range - 1, keeper))
+		range_give_back(&keeper->ranges, range - 1);
 }
 
 static int take_range(struct place *place, struct error *err)
@@ -88,7 +94,7 @@ static int choose_store(struct place *place, const char *name, struct error *err
 	for (const struct place *p = place->keeper->places; p; p = p->next)
 		if (p != place && p->store && strcmp(p->store, name) == 0)
 			return error_set(err, ERR_CONFLICT, "place %s uses the store", p->id);
-	if (store && store->remover)
+	if (store && store->removing)
 		return error_set(err, ERR_CONFLICT, "the store is being removed");
 	if (!store) {
 		if (take_range(place, err) < 0)
@@ -112,7 +118,6 @@ int native_fill(struct place *place, const struct wire_place_make *m, struct san
 	place->root = xstrdup("/");
 	if (sandbox_spec_read(&m->sandbox, &keeper->policy, spec, err) < 0)
 		return -1;
-	place->own_net = !spec->host_network;
 	place->overlaid = spec->workspace.source_fd >= 0 && spec->workspace.overlay;
 	limit_set_init(&set);
 	limits_soften(&keeper->limits, spec);
@@ -257,7 +262,7 @@ int native_start(struct place *place, const struct sandbox_spec *spec, struct bi
 	struct sandbox_birth birth = {
 		.spec = spec,
 		.base = native_base(place),
-		.net_fd = place->own_net ? net_take(place) : -1,
+		.net_fd = spec->host_network ? -1 : net_take(place),
 		.home_net_fd = keeper->home_net_fd,
 		.lock_fd = keeper->lock_fd,
 		.report_fd = *birth_fd(b, RELAY_FD_CONFIG),
@@ -291,11 +296,4 @@ bool native_clean(struct place *place)
 		if (place->limits[i] && limit_cgroup_remove(place->limits[i]) < 0)
 			clean = false;
 	return clean;
-}
-
-void native_freed(struct place *place)
-{
-	if (place->range && !place->store)
-		range_give_back(&place->keeper->ranges, place->range - 1);
-	place->range = 0;
 }

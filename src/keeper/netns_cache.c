@@ -2,9 +2,9 @@
  * Network namespaces that are used again. Making one and freeing it takes as long as all the other
  * walls of a place together, and most places never send a packet.
  *
- * As with spare directories, a place must learn nothing of the one before it. A namespace is kept
- * only when everybody in it is dead, no socket is left, and everything the kernel counts in it
- * reads like that of a namespace nobody was in. The payload cannot change anything else there: it
+ * A place must learn nothing of the one before it. A namespace is kept only when everybody in it is
+ * dead, no socket is left, and everything the kernel counts in it reads like that of a namespace
+ * nobody was in. The payload cannot change anything else there: it
  * has no capability, and the user namespace which that would be asked of is not even its own. An
  * ordinary user cannot enter it again and makes a new one every time.
  */
@@ -84,6 +84,9 @@ int net_take(struct place *place)
 {
 	struct keeper *keeper = place->keeper;
 
+	/* What the last places left was not looked at yet; making one takes longer. */
+	if (keeper->net_count == 0)
+		trash_give_nets(keeper);
 	if (keeper->net_count == 0)
 		return -1;
 	place->net_fd = keeper->nets[--keeper->net_count];
@@ -106,8 +109,8 @@ void net_note(struct place *place)
 	struct keeper *keeper = place->keeper;
 	char path[64];
 
-	if (!place->own_net || place->net_fd >= 0 || keeper->home_net_fd < 0 ||
-	    keeper->net_count == NETS_MAX)
+	if (!(place->walls & WALL_BIT(WALL_NET_NS)) || place->net_fd >= 0 ||
+	    keeper->home_net_fd < 0 || keeper->net_count == NETS_MAX)
 		return;
 	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)place->pid);
 	place->net_fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -128,12 +131,10 @@ static bool is_like_new(struct keeper *keeper, int net_fd)
 	return good;
 }
 
-void net_keep(struct place *place)
+void net_keep(struct keeper *keeper, int *net_fd)
 {
-	struct keeper *keeper = place->keeper;
-
-	if (place->net_fd >= 0 && keeper->net_count < NETS_MAX &&
-	    is_like_new(keeper, place->net_fd) && FAULT_HERE("keeper.net.keeping", NULL) == 0)
-		keeper->nets[keeper->net_count++] = steal_fd(&place->net_fd);
-	close_fdp(&place->net_fd);
+	if (*net_fd >= 0 && keeper->net_count < NETS_MAX && is_like_new(keeper, *net_fd) &&
+	    FAULT_HERE("keeper.net.keeping", NULL) == 0)
+		keeper->nets[keeper->net_count++] = steal_fd(net_fd);
+	close_fdp(net_fd);
 }

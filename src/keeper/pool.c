@@ -11,6 +11,7 @@
  * The recipe says `pool` until the relay of a taken place has its config. Whatever says so when a
  * keeper starts is destroyed: nobody has been told of it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,17 +46,12 @@ struct shape {
 	struct timer idle;
 };
 
-static bool is_ready(const struct place *p)
-{
-	return p->pooled && !p->destroy && p->phase == PLACE_MAKING;
-}
-
 static unsigned count(const struct keeper *keeper, const struct shape *shape)
 {
 	unsigned n = 0;
 
 	for (const struct place *p = keeper->places; p; p = p->next)
-		n += is_ready(p) && (!shape || p->shape == shape);
+		n += place_is_pooled(p) && (!shape || p->shape == shape);
 	return n;
 }
 
@@ -65,7 +61,7 @@ static void drain(struct keeper *keeper, const struct shape *shape, unsigned kee
 
 	for (struct place *p = keeper->places; p; p = next) {
 		next = p->next;
-		if (!is_ready(p) || (shape && p->shape != shape))
+		if (!place_is_pooled(p) || (shape && p->shape != shape))
 			continue;
 		if (keep > 0)
 			keep--;
@@ -121,7 +117,7 @@ static void idle_due(struct timer *timer)
 
 	for (const struct place *p = shape->keeper->places; p; p = p->next) {
 		is_known |= p->shape == shape;
-		is_used |= p->shape == shape && !p->pooled;
+		is_used |= p->shape == shape && !place_is_pooled(p);
 	}
 	if (!is_known) {
 		shape_free(shape);
@@ -182,21 +178,25 @@ static struct place *find_for(const struct shape *shape, const char *place_id)
 {
 	struct place *found = NULL;
 
-	for (struct place *p = shape->keeper->places; p && !(found && found->warm); p = p->next)
+	for (struct place *p = shape->keeper->places; p; p = p->next) {
 		/* argv of its relay has room for a name as long as its own. */
-		if (p->shape == shape && is_ready(p) && (p->warm || !found) &&
-		    strlen(place_id) <= strlen(p->id))
-			found = p;
+		if (p->shape != shape || !place_is_pooled(p) || strlen(place_id) > strlen(p->id))
+			continue;
+		if (p->phase == PHASE_WARM)
+			return p;
+		found = found ? found : p;
+	}
 	return found;
 }
 
-struct place *pool_take(struct shape *shape, const struct wire_place_make *m)
+struct place *pool_take(struct shape *shape, const struct wire_place_make *m, bool *warm)
 {
 	struct place *place = find_for(shape, m->place_id);
 
 	if (!place)
 		return NULL;
-	place->pooled = false;
+	*warm = place->phase == PHASE_WARM;
+	place_move(place, PHASE_MAKING);
 	place->absence_ms = m->absence_ms;
 	place->label = xstrdup(m->label);
 	return place;
@@ -206,6 +206,7 @@ int pool_rename(struct place *place, const char *id, struct error *err)
 {
 	int places_fd = place->keeper->places_fd;
 
+	assert(place->phase == PHASE_MAKING);
 	if (renameat(places_fd, place->id, places_fd, id) < 0)
 		return error_errno(err, errno, "naming the place's directory");
 	snprintf(place->id, sizeof(place->id), "%s", id);
@@ -215,14 +216,14 @@ int pool_rename(struct place *place, const char *id, struct error *err)
 void pool_lost(struct place *place)
 {
 	/* Not again and again for nothing: the next one who asks has it tried once more. */
-	if (place->pooled && place->shape)
+	if (place_is_pooled(place) && place->shape)
 		place->shape->want = 0;
 }
 
 static bool pool_is_empty(const struct keeper *keeper)
 {
 	for (const struct place *p = keeper->places; p; p = p->next)
-		if (p->pooled)
+		if (place_is_pooled(p))
 			return false;
 	return true;
 }
@@ -257,16 +258,15 @@ static void stop_due(struct timer *timer)
 bool pool_may_stop(const struct keeper *keeper)
 {
 	for (const struct place *p = keeper->places; p; p = p->next)
-		if (p->pooled || p->destroy)
+		if (place_is_pooled(p) || p->phase == PHASE_ENDING)
 			return false;
-	return true;
+	return !trash_is_waiting(keeper);
 }
 
 void pool_stop(struct keeper *keeper)
 {
 	keeper->stopping = true;
 	pool_drain(keeper);
-	place_tidy_all(keeper);
 	if (pool_may_stop(keeper)) {
 		keeper->loop.stop = true;
 		return;

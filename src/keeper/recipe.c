@@ -44,7 +44,7 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 		.label = place->label,
 		.range = place->range,
 		.store = place->store,
-		.pool = place->pooled || place->told,
+		.pool = place_is_pooled(place),
 		.overlaid = place->overlaid,
 	};
 	const char *limits[LIMITS + 1] = { 0 };
@@ -61,7 +61,7 @@ int recipe_write(const struct place *place, int place_fd, struct error *err)
 	return file_replace(place_fd, PLACE_RECIPE_NAME, bytes.data, bytes.len, 0600, err);
 }
 
-int recipe_read(struct place *place, int place_fd, struct error *err)
+int recipe_read(struct place *place, int place_fd, bool *unowned, struct error *err)
 {
 	_cleanup_buf_ struct buf bytes = { 0 };
 	_cleanup_wire_message_ struct wire_message m = { 0 };
@@ -78,7 +78,7 @@ int recipe_read(struct place *place, int place_fd, struct error *err)
 	if (!m.recipe.pool && strcmp(m.recipe.place_id, place->id) != 0)
 		return error_set(err, ERR_PROTOCOL, "the recipe of %s is another place's",
 				 place->id);
-	place->pooled = m.recipe.pool;
+	*unowned = m.recipe.pool;
 	place->kind = m.recipe.kind;
 	place->root = xstrdup(m.recipe.root);
 	place->made_root = m.recipe.made_root;
@@ -109,7 +109,7 @@ int relay_write(const struct place *place, int place_fd, struct error *err)
 			   place->start_time, (unsigned long long)place->walls);
 
 	if (fd < 0)
-		return error_set(err, ERR_IO, "cannot write down the relay of %s", place->id);
+		return error_errno(err, errno, "writing down the relay of %s", place->id);
 	return fd_pwrite_all(fd, text, (size_t)len, 0, err);
 }
 

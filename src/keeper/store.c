@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/log.h"
@@ -116,60 +114,48 @@ void store_load_all(struct keeper *keeper)
 		closedir(dir);
 }
 
-int store_remove(struct store *store, struct client *client, uint32_t stream)
-{
-	struct keeper *keeper = store->keeper;
-	_cleanup_free_ char *path = xasprintf(STORES_NAME "/%s", store->name);
-	pid_t pid;
-
-	for (const struct place *p = keeper->places; p; p = p->next)
-		if (p->store && strcmp(p->store, store->name) == 0)
-			return -1;
-	client_answer(&store->remove_waiter, false, "asked again");
-	store->remove_waiter = (struct waiter){ client, stream };
-	if (store->remover)
-		return 0;
-	pid = fork();
-	if (pid == 0) {
-		int dir = dup2(keeper->dir_fd, 3);
-
-		/* One that outlives a killed keeper must not hold the next one's lock. */
-		syscall(SYS_close_range, 4u, ~0u, 0u);
-		_exit(dir_remove_tree(dir, path, NULL) < 0);
-	}
-	if (pid < 0)
-		client_answer(&store->remove_waiter, false, "no process could be started");
-	else
-		store->remover = pid;
-	return 0;
-}
-
 static void store_free(struct store *store)
 {
-	for (struct store **s = &store->keeper->stores; *s; s = &(*s)->next) {
+	struct keeper *keeper = store->keeper;
+	uint32_t range = store->range;
+
+	for (struct store **s = &keeper->stores; *s; s = &(*s)->next) {
 		if (*s == store) {
 			*s = store->next;
 			break;
 		}
 	}
-	if (store->range && store->keeper->has_ranges)
-		range_give_back(&store->keeper->ranges, store->range - 1);
 	free(store);
+	native_range_left(keeper, range);
 }
 
-bool store_reaped(struct keeper *keeper, pid_t pid, int status)
+void store_remove(struct store *store, struct client *client, uint32_t stream)
 {
-	for (struct store *s = keeper->stores; s; s = s->next) {
-		if (s->remover != pid)
-			continue;
-		s->remover = 0;
-		if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-			client_answer(&s->remove_waiter, true, NULL);
-			store_free(s);
-		} else {
-			client_answer(&s->remove_waiter, false, "its files could not be removed");
+	struct waiter waiter = { client, stream };
+
+	for (const struct place *p = store->keeper->places; p; p = p->next) {
+		if (p->store && strcmp(p->store, store->name) == 0) {
+			client_answer(&waiter, WERR_BUSY, "a place uses the store");
+			return;
 		}
-		return true;
 	}
-	return false;
+	client_answer(&store->remove_waiter, WERR_REPLACED, "asked again");
+	if (!store->removing && trash_store(store)) {
+		client_answer(&waiter, WERR_NONE, NULL);
+		store_free(store);
+		return;
+	}
+	store->removing = true;
+	store->remove_waiter = waiter;
+}
+
+void store_removed(struct store *store)
+{
+	client_answer(&store->remove_waiter, WERR_NONE, NULL);
+	store_free(store);
+}
+
+void store_not_removed(struct store *store)
+{
+	client_answer(&store->remove_waiter, WERR_IO, "its files could not be removed");
 }

@@ -415,21 +415,16 @@ int keeper_make(struct keeper *k, const struct wire_place_make *make, const stru
 	}
 }
 
-/* With no keeper and nothing on disk there is nothing to ask about. */
-static bool may_know_places(struct keeper *k, const char *place_id)
+static bool has_entries(struct keeper *k, const char *name)
 {
-	_cleanup_free_ char *path =
-		place_id ? xasprintf(PLACES_NAME "/%s", place_id) : xstrdup(PLACES_NAME);
 	_cleanup_close_ int fd =
-		openat(k->dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		openat(k->dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	struct dirent *entry;
 	bool any = false;
 	DIR *dir;
 
 	if (fd < 0)
 		return errno != ENOENT;
-	if (place_id)
-		return true;
 	dir = fdopendir(fd);
 	if (!dir)
 		return true;
@@ -440,12 +435,25 @@ static bool may_know_places(struct keeper *k, const char *place_id)
 	return any;
 }
 
+/*
+ * With no keeper and nothing on disk there is nothing to ask about. What is in trash/ no place is
+ * left of, but a keeper has to remove it.
+ */
+static bool may_know_places(struct keeper *k, const char *place_id)
+{
+	_cleanup_free_ char *path = place_id ? xasprintf(PLACES_NAME "/%s", place_id) : NULL;
+
+	if (place_id)
+		return faccessat(k->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+	return has_entries(k, PLACES_NAME) || has_entries(k, TRASH_NAME);
+}
+
 int keeper_destroy(struct keeper *k, const char *place_id, int64_t deadline, struct error *err)
 {
 	struct wire_place_destroy m = { .place_id = place_id };
 	_cleanup_error_ struct error why = { 0 };
 
-	/* The place's directory is there from before it is made until nothing is left. */
+	/* The place's directory is there from before it is made until nothing of it runs. */
 	if (!path_is_segment(place_id) || !may_know_places(k, place_id))
 		return 0;
 	if (SAY_GUARDED("keeper.destroy",

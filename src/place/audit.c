@@ -96,6 +96,27 @@ static void audit_directory(struct audit *a, const char *path, const char *kind)
 		closedir(dir);
 }
 
+/* What is in trash/ is in teardown: the keeper removes it, and marks what it could not remove. */
+static void audit_trash(struct audit *a)
+{
+	_cleanup_free_ char *path = path_join(a->places->dir, TRASH_NAME);
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		_cleanup_free_ char *where = NULL;
+
+		if (!str_ends(entry->d_name, TRASH_STUCK))
+			continue;
+		where = path_join(path, entry->d_name);
+		add(a, "directory", entry->d_name, where,
+		    "its place is gone, but it could not be removed: the keeper's log says why, "
+		    "and the keeper tries again");
+	}
+	if (dir)
+		closedir(dir);
+}
+
 /*
  * Limits of a place are in v1 controllers beneath the cgroup that its keeper was started in, which
  * may have been another one than ours: `name` is looked for everywhere, but not in others of its
@@ -178,10 +199,10 @@ static void audit_processes(struct audit *a)
 		closedir(dir);
 }
 
-/* Field five of mountinfo is where it is mounted. */
-static void audit_mounts(struct audit *a)
+/* Field five of mountinfo is where it is mounted. Names in trash/ are no place's. */
+static void audit_mounts(struct audit *a, const char *name)
 {
-	_cleanup_free_ char *below = xasprintf("%s/places/", a->places->dir);
+	_cleanup_free_ char *below = xasprintf("%s/%s/", a->places->dir, name);
 	_cleanup_buf_ struct buf text = { 0 };
 	char *rest, *line;
 
@@ -233,9 +254,11 @@ json_t *places_audit(struct places *places, const char *const *place_ids, size_t
 	a.found = json_array();
 	audit_relays(&a);
 	audit_directory(&a, below, "directory");
+	audit_trash(&a);
 	audit_cgroups(&a);
 	audit_processes(&a);
-	audit_mounts(&a);
+	audit_mounts(&a, "places");
+	audit_mounts(&a, TRASH_NAME);
 	audit_sockets(&a);
 	relay_place_list_clear(&a.relays);
 	return a.found;

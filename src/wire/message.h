@@ -544,10 +544,10 @@ enum wire_place_kind {
 	M(PLACE_MAKE, place_make, 0x62)		/* S to K: PLACE_STATE; same id again: the same place */ \
 	M(PLACE_STATE, place_state, 0x63)	/* K */ \
 	M(PLACE_LIST, place_list, 0x64)		/* S to K: PLACE_STATE per place, then DONE */ \
-	M(PLACE_DESTROY, place_destroy, 0x65)	/* S to K: DONE when nothing is left of it */ \
+	M(PLACE_DESTROY, place_destroy, 0x65)	/* S to K: DONE when nothing runs and its name is free */ \
 	M(KEEPER_STATUS, keeper_status, 0x66)	/* S to K: KEEPER_STATE */ \
 	M(KEEPER_STATE, keeper_state, 0x67)	/* K */ \
-	M(STORE_REMOVE, store_remove, 0x69)	/* S to K: DONE when no file is left; busy while a place uses it */ \
+	M(STORE_REMOVE, store_remove, 0x69)	/* S to K: DONE when its name is free; busy while a place uses it */ \
 	M(SANDBOX, sandbox, 0x6a)		/* inside PLACE_MAKE */ \
 	M(RECIPE, recipe, 0x70)			/* no traffic: the keeper's file */ \
 	M(RELAY_CONFIG, relay_config, 0x71)	/* keeper to relay, in the start pipe: wire/place.h */

@@ -238,6 +238,21 @@ has_places() { [ "$(places)" = "$1" ]; }
 	same "$(berth audit)" "nothing unexplained"
 }
 
+@test "what a place left is removed by whichever keeper runs, and audit lists what could not be removed" {
+	local trash=$BERTH_DATA/keeper/trash
+	native Box '{"provider":"native","warmPool":{"size":0}}'
+	berth run -q --env Box -- sh -c 'mkdir -p /workspace/a/b && echo x >/workspace/a/b/c'
+	wait_for 10 eval '[ -z "$(ls "$trash")" ]'
+	mkdir "$trash/gone.0.0" "$trash/left.0.0.stuck"
+	berth audit >out || true
+	has "$(cat out)" "directory.*left.0.0.stuck"
+	! grep gone.0.0 out
+	# Of one that was killed the next keeper finds it; the server starts one for that.
+	end "$(keeper)" KILL
+	wait_for 10 eval 'berth audit >/dev/null; [ -z "$(ls "$trash")" ]'
+	same "$(berth audit)" "nothing unexplained"
+}
+
 @test "files of a reusable place are kept for the next lease, and only there" {
 	native Box '{"provider":"native","reuseLease":true}'
 	lease=$(berth lease acquire Box --json | jq -r .id)

@@ -73,7 +73,7 @@ class Machine:
             return []
 
     def directories(self):
-        return [f"{name}/{entry}" for name in ("places", "stores")
+        return [f"{name}/{entry}" for name in ("places", "stores", "trash")
                 if os.path.isdir(os.path.join(self.server.keeper_dir, name))
                 for entry in os.listdir(os.path.join(self.server.keeper_dir, name))]
 
@@ -86,17 +86,10 @@ class Machine:
 
     def descriptors(self):
         """Of server and keeper, without the database's: its pool of readers grows to what was read
-        at once, and has a bound of its own. So have the network namespaces that are kept, and a
-        spare directory comes with its socket."""
-        return {name: counted(links(pid), self.spares())
+        at once, and has a bound of its own. So have the network namespaces that are kept."""
+        return {name: counted(links(pid))
                 for name, pid in [("server", self.server.process.pid)] +
                 [("keeper", p) for p in self.server.keeper()]}
-
-    def spares(self):
-        try:
-            return len(os.listdir(os.path.join(self.server.keeper_dir, "spares")))
-        except OSError:
-            return 0
 
     def more_descriptors(self, before):
         """Who has more than it had, and of what."""
@@ -106,20 +99,11 @@ class Machine:
                 for who in now if who in before and len(now[who]) > len(before[who]) + 4]
 
 
-def counted(found, spares):
+def counted(found):
     """Those of these descriptors that should be as many as before."""
     nets = [link for link in found if link.startswith("net:[")]
-    sockets = [link for link in found if link in relay_sockets()]
-    rest = [link for link in found
-            if "/berth.db" not in link and link not in nets and link not in sockets]
-    return rest + nets[NETS_KEPT:] + sockets[spares:]
-
-
-def relay_sockets():
-    """Those that a relay is, or will be, spoken to on."""
-    with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
-        fields = [line.split() for line in f]
-    return {f"socket:[{line[6]}]" for line in fields if len(line) > 7 and line[7].endswith("/s")}
+    rest = [link for link in found if "/berth.db" not in link and link not in nets]
+    return rest + nets[NETS_KEPT:]
 
 
 def links(pid):

@@ -109,6 +109,22 @@ size_t count_ranges(const struct fixture *f)
 	return count;
 }
 
+void await_no_files(const struct fixture *f)
+{
+	static const char *const names[] = { "places", TRASH_NAME };
+	int64_t until = test_now_ms() + CLIENT_WAIT_MS;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		char path[200];
+
+		snprintf(path, sizeof(path), "%s/%s", f->dir, names[i]);
+		while (count_entries(path) > 0) {
+			assert_true(test_now_ms() < until);
+			poll(NULL, 0, 5);
+		}
+	}
+}
+
 void make_directory(const char *path, mode_t mode)
 {
 	assert_int_equal(mkdir(path, mode), 0);
@@ -214,7 +230,6 @@ uint32_t destroy(struct fixture *f, const char *id)
 int tear_down(void **state)
 {
 	struct fixture *f = *state;
-	char path[200];
 
 	if (f->keeper > 0) {
 		uint32_t stream = peer_ask(&f->peer, WIRE_PLACE_LIST, &(struct wire_place_list){});
@@ -231,8 +246,7 @@ int tear_down(void **state)
 		waitpid(f->keeper, NULL, 0);
 	}
 	/* Nothing is left, whatever the test was about. */
-	snprintf(path, sizeof(path), "%s/places", f->dir);
-	assert_int_equal(count_entries(path), 0);
+	await_no_files(f);
 	assert_int_equal(count_ranges(f), 0);
 	if (f->cgroup[0])
 		assert_int_equal(access(f->cgroup, F_OK), -1);

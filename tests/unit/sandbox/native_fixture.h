@@ -38,6 +38,8 @@ void keeper_spawn(struct fixture *f, const char *fault);
 void keeper_greet(struct fixture *f);
 size_t count_entries(const char *path);
 size_t count_ranges(const struct fixture *f);
+/* Waits until no place and nothing of places that are gone is left. */
+void await_no_files(const struct fixture *f);
 void make_directory(const char *path, mode_t mode);
 int set_up(void **state);
 void keeper_kill(struct fixture *f);
