@@ -27,13 +27,13 @@ static const struct field QUERY[] = {
 	{ .name = "entityId", .type = FIELD_STRING, .summary = "Only of this one" },
 	OF_RECORD_FIELDS,
 	{ .name = "limit", .type = FIELD_INT, .min = 1, .max = 500, .summary = "Page size" },
-	{ .name = "cursor", .type = FIELD_INT, .summary = "nextCursor of the page before" },
+	{ .name = "cursor", .type = FIELD_INT, .summary = "nextCursor of the previous page" },
 	{ 0 },
 };
 
 ROUTES(ACTIVITY_ROUTES, 120) = {
 	{ HTTP_GET, "/api/companies/:cid/activity", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .query = QUERY, .run = list, .answer = "ActivityPage",
-	  .summary = "Who did what, newest first" },
+	  .summary = "The activity log, newest first" },
 	{ 0 },
 };

@@ -100,7 +100,7 @@ static const struct field LIST_QUERY[] = {
 ROUTES(AGENT_ROUTES, 20) = {
 	{ HTTP_GET, "/api/companies/:cid/agents", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
 	  .query = LIST_QUERY, .run = list, .answer = "[Agent]",
-	  .summary = "Who runs things in this company" },
+	  .summary = "Agents of this company" },
 	{ HTTP_POST, "/api/companies/:cid/agents", .access = ACCESS_AGENTS,
 	  .subject = SUBJECT_COMPANY, .flags = ROUTE_IDEMPOTENT_KEY, .body = AGENT_FIELDS,
 	  .run = create, .answer = "201 Agent", .errors = "unprocessable",
@@ -109,7 +109,7 @@ ROUTES(AGENT_ROUTES, 20) = {
 	  .answer = "Agent", .summary = "One agent" },
 	{ HTTP_PATCH, "/api/agents/:id", .access = ACCESS_AGENTS, .subject = SUBJECT_AGENT,
 	  .body = AGENT_PATCH_FIELDS, .run = patch, .answer = "Agent", .errors = "unprocessable",
-	  .summary = "Changes what the body names" },
+	  .summary = "Changes the fields in the body" },
 	{ HTTP_DELETE, "/api/agents/:id", .access = ACCESS_AGENTS, .subject = SUBJECT_AGENT,
 	  .run = destroy, .answer = "Agent", .errors = "conflict",
 	  .summary = "Removes an agent that no run and no lease needs" },

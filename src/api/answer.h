@@ -30,10 +30,10 @@ struct writer writer_of(struct server *server, const struct request *request);
 	  .type = FIELD_INT,                                                                       \
 	  .min = 1,                                                                                \
 	  .max = RECORD_LIST_MAX,                                                                  \
-	  .summary = "How many at most; 1000 unless given" },                                      \
+	  .summary = "At most this many; default: 1000" },                                         \
 	{                                                                                          \
 		.name = "cursor", .type = FIELD_STRING, .max = LIST_CURSOR_SIZE,                   \
-		.summary = "The X-Next-Cursor of the answer before"                                \
+		.summary = "X-Next-Cursor of the previous answer"                                  \
 	}
 /* Narrows runs and activity to those of one record. */
 #define OF_RECORD_FIELDS                                                                           \

@@ -192,11 +192,11 @@ static int lease_collect(void *arg, struct request *request, struct response *re
 #define GENERATION_FIELD                                                                           \
 	{                                                                                          \
 		"generation", FIELD_INT, 0, 0, INT64_MAX,                                          \
-			.summary = "as the lease showed it; left out, it is not checked"           \
+			.summary = "generation of the lease; not checked if left out"              \
 	}
 #define DRY_RUN_FIELD                                                                              \
 	{                                                                                          \
-		"dryRun", FIELD_BOOL, 0, .summary = "says what would be done, and does nothing"    \
+		"dryRun", FIELD_BOOL, 0, .summary = "reports what would be done, and does nothing" \
 	}
 
 static const struct field CHANGES_QUERY[] = {
@@ -204,7 +204,7 @@ static const struct field CHANGES_QUERY[] = {
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = CHANGES_MAX,
-	  .summary = "How many changes at most; 1000 unless given" },
+	  .summary = "At most this many changes; default: 1000" },
 	{ 0 },
 };
 static const struct field COLLECT_FIELDS[] = { DRY_RUN_FIELD, { 0 } };
@@ -219,16 +219,16 @@ static const struct field STAGE_FIELDS[] = {
 	{ "path", FIELD_STRING, FIELD_REQUIRED, 1, 4095,
 	  .summary = "absolute directory on the server's machine" },
 	{ "mode", FIELD_STRING, 0, .one_of = WORKSPACE_MODE_NAMES,
-	  .summary = "auto or copy: both copy, since the place is there already" },
+	  .summary = "auto or copy: both copy, because the place already exists" },
 	{ "root", FIELD_STRING, FIELD_NULLABLE, 1, 4095,
-	  .summary = "absolute directory in the place; the place's own unless given" },
+	  .summary = "absolute directory in the place; default: the place's workspace" },
 	{ "allowLarge", FIELD_BOOL, 0,
-	  .summary = "also a home directory, and more files and bytes than are usual" },
+	  .summary = "allows a home directory, and more files and bytes than the default limits" },
 	{ "show", FIELD_STRING_ARRAY, FIELD_NONBLANK, 0, WORKSPACE_SHOWN_MAX,
-	  .summary = "paths beneath path that the place sees although their names or rules hide "
-		     "them. Not for agents" },
+	  .summary = "paths below path that the place sees although names or rules hide them. Not "
+		     "for agents" },
 	{ "discard", FIELD_BOOL, 0,
-	  .summary = "what was staged before and not collected may be overwritten" },
+	  .summary = "files that were staged before and not collected may be overwritten" },
 	{ 0 },
 };
 static const struct field LEASE_COLLECT_FIELDS[] = { GENERATION_FIELD, DRY_RUN_FIELD, { 0 } };
@@ -237,21 +237,21 @@ ROUTES(CHANGE_ROUTES, 270) = {
 	{ HTTP_GET, "/api/runs/:id/changes", .access = ACCESS_READ, .subject = SUBJECT_RUN,
 	  .query = CHANGES_QUERY, .run = changes, .answer = "Changes",
 	  .errors = "run_state_conflict",
-	  .summary = "What a run changed in its workspace, and what became of it" },
+	  .summary = "The changes of a run, and what happened to each" },
 	{ HTTP_GET, "/api/runs/:id/diff", ROUTE_STREAM, .access = ACCESS_READ,
 	  .subject = SUBJECT_RUN, .run = diff, .answer = "text/x-diff",
 	  .errors = "run_state_conflict", .summary = "The same as a unified diff" },
 	{ HTTP_POST, "/api/runs/:id/collect", ROUTE_NO_BODY_OK, COLLECT_FIELDS,
 	  .access = ACCESS_BOARD, .subject = SUBJECT_RUN, .run = collect, .answer = "Changes",
 	  .errors = "run_state_conflict lease_not_active",
-	  .summary = "Merges what an ended run changed into its workspace" },
+	  .summary = "Merges the changes of an ended run into its workspace" },
 	{ HTTP_DELETE, "/api/runs/:id/workspace", .access = ACCESS_BOARD, .subject = SUBJECT_RUN,
 	  .run = drop, .answer = "Nothing", .errors = "run_state_conflict",
-	  .summary = "Forgets what a run changed; the workspace is not touched" },
+	  .summary = "Deletes the changes of a run; the workspace is not touched" },
 	{ HTTP_POST, "/api/companies/:cid/workspace-plan", .body = PLAN_FIELDS,
 	  .access = ACCESS_WRITE, .subject = SUBJECT_COMPANY, .run = plan,
 	  .answer = "WorkspacePlan", .errors = "unprocessable payload_too_large",
-	  .summary = "What a workspace would bring into a place; brings nothing" },
+	  .summary = "Reports what staging a workspace would bring into a place; brings nothing" },
 	{ HTTP_POST, "/api/environment-leases/:id/stage", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .body = STAGE_FIELDS, .run = lease_stage, .answer = "Changes",
 	  .errors = "lease_generation_stale lease_not_active conflict unprocessable "
@@ -261,7 +261,7 @@ ROUTES(CHANGE_ROUTES, 270) = {
 	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = lease_collect,
 	  .answer = "Changes",
 	  .errors = "lease_generation_stale lease_not_active run_state_conflict",
-	  .summary = "Ends the place's commands and merges what was changed there into the "
+	  .summary = "Ends the place's commands and merges the changes made there into the "
 		     "directory" },
 	{ 0 },
 };

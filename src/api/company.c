@@ -57,7 +57,7 @@ static int patch(void *arg, struct request *request, struct response *response, 
 
 ROUTES(COMPANY_ROUTES, 10) = {
 	{ HTTP_GET, "/api/companies", .access = ACCESS_SIGNED_IN, .run = list,
-	  .answer = "[Company]", .summary = "The companies one has to do with" },
+	  .answer = "[Company]", .summary = "Companies the caller may see" },
 	{ HTTP_POST, "/api/companies", .access = ACCESS_ADMIN, .flags = ROUTE_IDEMPOTENT_KEY,
 	  .body = COMPANY_FIELDS, .run = create, .answer = "201 Company",
 	  .errors = "conflict unprocessable",
@@ -66,6 +66,6 @@ ROUTES(COMPANY_ROUTES, 10) = {
 	  .run = show, .answer = "Company", .summary = "One company" },
 	{ HTTP_PATCH, "/api/companies/:id", .access = ACCESS_MEMBERS, .subject = SUBJECT_COMPANY,
 	  .body = COMPANY_PATCH_FIELDS, .run = patch, .answer = "Company",
-	  .errors = "conflict unprocessable", .summary = "Changes what the body names" },
+	  .errors = "conflict unprocessable", .summary = "Changes the fields in the body" },
 	{ 0 },
 };

@@ -181,8 +181,8 @@ static int parse_types(const char *text, unsigned *types, struct error *err)
 
 		if (!event_type_parse(name, &type))
 			return error_set(err, ERR_VALIDATION,
-					 "query: types has an event that does not exist; "
-					 "heartbeat.run.status is one that does");
+					 "query: types has an unknown event; heartbeat.run.status "
+					 "is a known one");
 		*types |= 1u << type;
 	}
 	return *types ? 0 : error_set(err, ERR_VALIDATION, "query: types is empty");
@@ -262,15 +262,16 @@ static const struct field QUERY[] = {
 	  .type = FIELD_STRING,
 	  .min = 1,
 	  .max = 500,
-	  .summary = "Only these, by commas: heartbeat.run.queued, heartbeat.run.status, "
-		     "heartbeat.run.log, agent.status, activity.logged" },
+	  .summary = "Only these, separated by commas: heartbeat.run.queued, heartbeat.run.status, "
+		     "heartbeat.run.log, workspace.progress, workspace.staged, "
+		     "workspace.collected, agent.status, activity.logged" },
 	{ .name = "lastEventId",
 	  .type = FIELD_STRING,
 	  .max = 20,
-	  .summary = "Goes on after this event, like the header Last-Event-ID" },
+	  .summary = "Start after this event, like the header Last-Event-ID" },
 	{ .name = "follow",
 	  .type = FIELD_BOOL,
-	  .summary = "0: only what there is already, then the stream ends" },
+	  .summary = "0: the stream ends after the last existing event" },
 	{ 0 },
 };
 
@@ -282,6 +283,6 @@ ROUTES(EVENT_ROUTES, 190) = {
 	  .subject = SUBJECT_COMPANY,
 	  .query = QUERY,
 	  .run = open_stream,
-	  .summary = "What happens in a company, as server-sent events" },
+	  .summary = "Events of a company, as server-sent events" },
 	{ 0 },
 };

@@ -186,7 +186,7 @@ static int answer_stream(struct listener **listener, struct request *request,
 	/* A client that does not read keeps nobody from taking what the command says. */
 	if (live && live_exec_is_deferred(live) && !request_takes(request, l->events.out.len) &&
 	    go_on(l) < 0)
-		return error_set(err, ERR_UNAVAILABLE, "the command could not go on");
+		return error_set(err, ERR_UNAVAILABLE, "the command could not continue");
 
 	struct stream stream = { next_bytes, listener_free, steal(*listener), NULL };
 
@@ -267,7 +267,7 @@ static int answer_whole(struct listener *listener, struct request *request,
 		capture_add(chunk.stream == RUNLOG_STDERR ? &errors : &out, &chunk);
 	if (r < 0)
 		return error_set(err, ERR_CANCELLED,
-				 "the client went away or the output broke off");
+				 "the client disconnected or the output ended early");
 	if (exec_view_outcome(&listener->view, &outcome, err) < 0)
 		return -1;
 	listener->ended = true;
@@ -334,7 +334,7 @@ static void settle_key(struct server *server, struct idempotency *idem)
 	_cleanup_free_ char *text = json_text(response);
 
 	if (idempotency_finish(server->db, &server->clock, idem, 200, text, &err) < 0)
-		log_warn("the key of exec %s could not be settled: %s", idem->entity_id,
+		log_warn("the idempotency key of exec %s could not be stored: %s", idem->entity_id,
 			 err.message);
 }
 

@@ -113,7 +113,7 @@ static int wait_for_command(struct input *input, struct error *err)
 
 	run_unwatch(runs, input->id, fd);
 	if (event == STREAM_GONE)
-		return error_set(err, ERR_CANCELLED, "the client went away");
+		return error_set(err, ERR_CANCELLED, "the client disconnected");
 	if (!input->no_local)
 		return 1;
 	if (subject_get(input->server->db, OF_RUN, input->id, &subject, err) < 0)
@@ -153,7 +153,7 @@ static int take_input(struct input *input, const char *data, size_t len, bool en
 			return settle(input->server, input->id, r, err);
 		error_clear(err);
 		if (stream_wait(input->connection, -1, 0) == STREAM_GONE)
-			return error_set(err, ERR_CANCELLED, "the client went away");
+			return error_set(err, ERR_CANCELLED, "the client disconnected");
 	}
 }
 
@@ -263,7 +263,7 @@ const struct field SIGNAL_FIELDS[] = {
 	{ .name = "target",
 	  .type = FIELD_STRING,
 	  .one_of = TARGETS,
-	  .summary = "The command's process, its process group (unless given), or its whole tree" },
+	  .summary = "The command's process, its process group (default), or its whole tree" },
 	{ 0 },
 };
 const struct field RESIZE_FIELDS[] = {
@@ -280,14 +280,14 @@ static const struct field STDIN_QUERY[] = {
 ROUTES(EXEC_CONTROL_ROUTES, 140) = {
 	{ HTTP_GET, "/api/environment-leases/:id/execs", .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .run = list, .answer = "[Exec]",
-	  .summary = "The commands that are going in its place" },
+	  .summary = "The commands running in its place" },
 	{ HTTP_GET, "/api/execs/:id", .access = ACCESS_READ, .subject = SUBJECT_EXEC, .run = show,
-	  .answer = "Exec", .summary = "One exec, going or ended" },
+	  .answer = "Exec", .summary = "One exec, running or ended" },
 	{ HTTP_POST, "/api/execs/:id/stdin", ROUTE_IN_PLACE | ROUTE_RAW_BODY,
 	  .access = ACCESS_BOARD, .subject = SUBJECT_EXEC, .query = STDIN_QUERY, .run = stdin_route,
 	  .open = stdin_open, .answer = "Taken", .errors = "conflict",
-	  .summary = "More of its standard input; waits while the command does not read, or has "
-		     "not begun" },
+	  .summary = "More standard input; waits while the command does not read, or has not "
+		     "started" },
 	{ HTTP_POST, "/api/execs/:id/signal", ROUTE_IN_PLACE, .access = ACCESS_BOARD,
 	  .subject = SUBJECT_EXEC, .body = SIGNAL_FIELDS, .run = signal_route, .answer = "Nothing",
 	  .summary = "Sends it a signal" },

@@ -175,7 +175,7 @@ static const struct field QUERY[] = {
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = INT64_MAX,
-	  .summary = "Goes on from this offset" },
+	  .summary = "Starts at this offset" },
 	{ .name = "follow", .type = FIELD_BOOL, .summary = "1: until the command has ended" },
 	{ 0 },
 };

@@ -346,7 +346,7 @@ static int change_mode(void *arg, struct request *request, struct response *resp
 #define GENERATION_QUERY                                                                           \
 	{                                                                                          \
 		.name = "generation", .type = FIELD_INT, .min = 0, .max = INT64_MAX,               \
-		.summary = "As the lease showed it; left out, it is not checked"                   \
+		.summary = "Generation of the lease; not checked if left out"                      \
 	}
 #define MODE_FIELD(need)                                                                           \
 	{                                                                                          \
@@ -356,7 +356,7 @@ static int change_mode(void *arg, struct request *request, struct response *resp
 #define NO_CLOBBER                                                                                 \
 	{                                                                                          \
 		.name = "noClobber", .type = FIELD_BOOL,                                           \
-		.summary = "What is there already is a conflict, not replaced"                     \
+		.summary = "An existing file is a conflict, not replaced"                          \
 	}
 
 static const struct field READ_QUERY[] = {
@@ -372,7 +372,7 @@ static const struct field WRITE_QUERY[] = {
 static const struct field REMOVE_QUERY[] = {
 	PATH_QUERY,
 	GENERATION_QUERY,
-	{ .name = "recursive", .type = FIELD_BOOL, .summary = "With everything beneath it" },
+	{ .name = "recursive", .type = FIELD_BOOL, .summary = "With everything below it" },
 	{ 0 },
 };
 static const struct field STAT_QUERY[] = { PATH_QUERY, GENERATION_QUERY, { 0 } };
@@ -387,7 +387,7 @@ static const struct field CHANGE_QUERY[] = { GENERATION_QUERY, { 0 } };
 static const struct field MKDIR_FIELDS[] = {
 	PATH_QUERY,
 	MODE_FIELD(0),
-	{ .name = "parents", .type = FIELD_BOOL, .summary = "With what is missing above it" },
+	{ .name = "parents", .type = FIELD_BOOL, .summary = "With missing parent directories" },
 	{ 0 },
 };
 static const struct field RENAME_FIELDS[] = {
@@ -404,17 +404,17 @@ ROUTES(FILE_ROUTES, 170) = {
 	{ HTTP_PUT, FILES, ROUTE_IN_PLACE | ROUTE_RAW_BODY, .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .query = WRITE_QUERY, .run = upload, .open = upload_open,
 	  .answer = "File", .errors = "lease_generation_stale lease_not_active",
-	  .summary = "Writes a file, as a whole or not at all" },
+	  .summary = "Writes a file, completely or not at all" },
 	{ HTTP_DELETE, FILES, ROUTE_IN_PLACE, .access = ACCESS_LEASES, .subject = SUBJECT_LEASE,
 	  .query = REMOVE_QUERY, .run = removal, .answer = "Nothing",
 	  .errors = "lease_generation_stale lease_not_active",
 	  .summary = "Removes a file or a directory" },
 	{ HTTP_GET, FILES "/stat", ROUTE_IN_PLACE, .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .query = STAT_QUERY, .run = show, .answer = "File",
-	  .errors = "lease_not_active", .summary = "What is known about a file" },
+	  .errors = "lease_not_active", .summary = "Attributes of a file" },
 	{ HTTP_GET, FILES "/list", ROUTE_IN_PLACE, .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .query = LIST_QUERY, .run = list, .answer = "FilePage",
-	  .errors = "lease_not_active", .summary = "What is in a directory" },
+	  .errors = "lease_not_active", .summary = "Entries of a directory" },
 	{ HTTP_POST, FILES "/mkdir", ROUTE_IN_PLACE, .access = ACCESS_LEASES,
 	  .subject = SUBJECT_LEASE, .body = MKDIR_FIELDS, .query = CHANGE_QUERY,
 	  .run = make_directory, .answer = "201 File",

@@ -83,7 +83,7 @@ static int check_out(void *arg, struct request *request, struct response *respon
 	const char *run = run_of(request);
 
 	if (!run)
-		return error_set(err, ERR_VALIDATION, "runId: say which run takes the issue");
+		return error_set(err, ERR_VALIDATION, "runId: name the run that takes the issue");
 	if (issue_check_out(&writer, request->param[0], run, &issue, err) < 0)
 		return -1;
 	return answer(response, 200, issue_json(&issue));
@@ -118,7 +118,8 @@ static const struct field LIST_QUERY[] = {
 
 ROUTES(ISSUE_ROUTES, 60) = {
 	{ HTTP_GET, "/api/companies/:cid/issues", .access = ACCESS_READ, .subject = SUBJECT_COMPANY,
-	  .query = LIST_QUERY, .run = list, .answer = "[Issue]", .summary = "What agents work on" },
+	  .query = LIST_QUERY, .run = list, .answer = "[Issue]",
+	  .summary = "Issues of the company" },
 	{ HTTP_POST, "/api/companies/:cid/issues", .access = ACCESS_WRITE,
 	  .subject = SUBJECT_COMPANY, .flags = ROUTE_IDEMPOTENT_KEY, .body = ISSUE_FIELDS,
 	  .run = create, .answer = "201 Issue", .errors = "unprocessable",
@@ -127,7 +128,7 @@ ROUTES(ISSUE_ROUTES, 60) = {
 	  .answer = "Issue", .summary = "One issue" },
 	{ HTTP_PATCH, "/api/issues/:id", .access = ACCESS_WRITE, .subject = SUBJECT_ISSUE,
 	  .body = ISSUE_PATCH_FIELDS, .run = patch, .answer = "Issue", .errors = "unprocessable",
-	  .summary = "Changes what the body names" },
+	  .summary = "Changes the fields in the body" },
 	{ HTTP_DELETE, "/api/issues/:id", .access = ACCESS_BOARD, .subject = SUBJECT_ISSUE,
 	  .run = destroy, .answer = "Issue", .errors = "conflict",
 	  .summary = "Removes an issue that no run and no lease needs" },

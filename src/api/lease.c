@@ -171,8 +171,8 @@ static int acquire_and_start(struct server *server, struct request *request,
 
 	if (request->idempotency_key)
 		return error_set(err, ERR_VALIDATION,
-				 "one Idempotency-Key cannot stand for a lease and a command: ask "
-				 "for the lease with it, then for the command with another");
+				 "an Idempotency-Key cannot cover a lease and a command: use it "
+				 "for the lease, then another for the command");
 	id_new(command.lease_id);
 	id_new(command.exec_id);
 	r = take_and_start(&command, request, environment, response, err);
@@ -258,7 +258,8 @@ static int check_destroyed(const struct lease *lease, const struct place *place,
 	json_put_str(details, "leaseId", lease->id);
 	json_put_time(details, "nextAttemptAt", place->cleanup_next_at);
 	error_set(err, ERR_LEASE_CLEANUP,
-		  "The place could not be destroyed and is tried again (berth audit shows it): %s",
+		  "The place could not be destroyed; the server will try again (berth audit shows "
+		  "it): %s",
 		  place->cleanup_reason ? place->cleanup_reason : "no reason given");
 	error_set_details(err, json_text(details));
 	return -1;
@@ -306,17 +307,17 @@ static const struct field ACQUIRE_FIELDS[] = {
 	  .type = FIELD_INT,
 	  .min = 1,
 	  .max = TTL_MAX,
-	  .summary = "It ends by itself after this long unless renewed; an hour unless given" },
+	  .summary = "It expires after this long unless renewed; default: one hour" },
 	{ .name = "idleSeconds",
 	  .type = FIELD_INT,
 	  .min = 1,
 	  .max = TTL_MAX,
-	  .summary = "It ends by itself when not used for this long" },
+	  .summary = "It expires when not used for this long" },
 	{ .name = "waitSeconds",
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = WAIT_MAX,
-	  .summary = "How long to wait for room, first come first served; 0 unless given" },
+	  .summary = "How long to wait for a free place, first come first served; default: 0" },
 	{ .name = "retainSeconds",
 	  .type = FIELD_INT,
 	  .min = 1,
@@ -325,7 +326,7 @@ static const struct field ACQUIRE_FIELDS[] = {
 	{ .name = "policy",
 	  .type = FIELD_STRING,
 	  .one_of = lease_policy_names,
-	  .summary = "What becomes of the place afterwards; the environment's own unless given" },
+	  .summary = "What happens to the place afterwards; default: the environment's policy" },
 	{ .name = "agentId", .type = FIELD_UUID, .flags = FIELD_NULLABLE, .summary = "For whom" },
 	{ .name = "issueId",
 	  .type = FIELD_UUID,
@@ -350,12 +351,12 @@ static const struct field RENEW_FIELDS[] = {
 	  .flags = FIELD_REQUIRED,
 	  .min = 0,
 	  .max = INT64_MAX,
-	  .summary = "As the lease showed it" },
+	  .summary = "Generation of the lease" },
 	{ .name = "ttlSeconds",
 	  .type = FIELD_INT,
 	  .min = 1,
 	  .max = TTL_MAX,
-	  .summary = "From now on; an hour unless given" },
+	  .summary = "From now on; default: one hour" },
 	{ 0 },
 };
 static const char *const RELEASE_STATUSES[] = { "released", "expired", "failed", NULL };
@@ -364,11 +365,11 @@ static const struct field RELEASE_FIELDS[] = {
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = INT64_MAX,
-	  .summary = "As the lease showed it; left out, it is not checked" },
+	  .summary = "Generation of the lease; not checked if left out" },
 	{ .name = "status",
 	  .type = FIELD_STRING,
 	  .one_of = RELEASE_STATUSES,
-	  .summary = "How it ends; released unless given" },
+	  .summary = "How it ends; default: released" },
 	{ .name = "failureReason",
 	  .type = FIELD_STRING,
 	  .max = 500,
@@ -380,7 +381,7 @@ static const struct field GENERATION_FIELDS[] = {
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = INT64_MAX,
-	  .summary = "As the lease showed it; left out, it is not checked" },
+	  .summary = "Generation of the lease; not checked if left out" },
 	{ 0 },
 };
 static const struct field LIST_QUERY[] = {
@@ -410,18 +411,18 @@ ROUTES(LEASE_ROUTES, 80) = {
 	{ HTTP_POST, "/api/environment-leases/:id/pause", ROUTE_NO_BODY_OK, GENERATION_FIELDS,
 	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = pause_lease, .answer = "Lease",
 	  .errors = "lease_generation_stale lease_not_active lease_lost unsupported_environment",
-	  .summary = "Its commands stand still until resumed, and new ones are refused; it runs "
-		     "out as before" },
+	  .summary = "Freezes its commands until it is resumed and refuses new ones; its expiry "
+		     "does not change" },
 	{ HTTP_POST, "/api/environment-leases/:id/resume", ROUTE_NO_BODY_OK, GENERATION_FIELDS,
 	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = resume_lease, .answer = "Lease",
 	  .errors = "lease_generation_stale lease_not_active lease_lost",
-	  .summary = "Lets the commands of a paused lease go on" },
+	  .summary = "Continues the commands of a paused lease" },
 	{ HTTP_POST, "/api/environment-leases/:id/destroy", ROUTE_NO_BODY_OK, GENERATION_FIELDS,
 	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = destroy, .answer = "Lease",
 	  .errors = "lease_generation_stale place_busy lease_cleanup_failed",
 	  .summary = "Ends the lease and destroys its place, held, retained or free" },
 	{ HTTP_POST, "/api/environment-leases/:id/release", ROUTE_NO_BODY_OK, RELEASE_FIELDS,
 	  .access = ACCESS_LEASES, .subject = SUBJECT_LEASE, .run = release, .answer = "Lease",
-	  .errors = "lease_generation_stale", .summary = "Ends the holding; repeating it is fine" },
+	  .errors = "lease_generation_stale", .summary = "Ends the lease; repeating it is fine" },
 	{ 0 },
 };

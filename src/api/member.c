@@ -86,7 +86,7 @@ static const struct field MEMBER_FIELDS[] = {
 	{ .name = "role",
 	  .type = FIELD_STRING,
 	  .one_of = member_role_names,
-	  .summary = "What it brings: owner and admin manage, operator works, viewer looks" },
+	  .summary = "Its rights: owner and admin manage, operator works, viewer reads" },
 	{ .name = "status",
 	  .type = FIELD_STRING,
 	  .one_of = member_status_names,
@@ -94,7 +94,7 @@ static const struct field MEMBER_FIELDS[] = {
 	{ .name = "permissions",
 	  .type = FIELD_STRING_ARRAY,
 	  .max = PERMISSION_COUNT,
-	  .summary = "What is granted besides the role's; replaces what was granted before" },
+	  .summary = "Permissions besides the role's; replaces earlier grants" },
 	{ 0 },
 };
 
@@ -106,9 +106,9 @@ ROUTES(MEMBER_ROUTES, 240) = {
 	  .run = show, .answer = "Member", .summary = "One member" },
 	{ HTTP_PUT, MEMBERS "/:type/:id", .access = ACCESS_MEMBERS, .subject = SUBJECT_COMPANY,
 	  .body = MEMBER_FIELDS, .run = put, .answer = "Member",
-	  .summary = "Makes somebody a member, or changes what the body names" },
+	  .summary = "Adds a member, or changes the fields in the body" },
 	{ HTTP_DELETE, MEMBERS "/:type/:id", .access = ACCESS_MEMBERS, .subject = SUBJECT_COMPANY,
 	  .run = destroy, .answer = "Member", .errors = "conflict",
-	  .summary = "Ends a membership; not the last owner's" },
+	  .summary = "Ends a membership, except the last owner's" },
 	{ 0 },
 };

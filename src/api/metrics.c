@@ -79,7 +79,7 @@ static void write_server(struct server *server, struct buf *out)
 	      (clock_now(&server->clock) - server->started_at) / 1000);
 	gauge(out, "berth_runs_active", "Runs that have a thread here",
 	      (int64_t)runs_active(server->runs));
-	gauge(out, "berth_execs_active", "Commands that were started over the API and go on",
+	gauge(out, "berth_execs_active", "Running commands that were started over the API",
 	      (int64_t)execs_active(server->execs));
 	gauge(out, "berth_lease_waiters", "Requests that wait for a place",
 	      json_int(counts, "waiting", 0));
@@ -122,7 +122,7 @@ static int show(void *arg, struct request *request, struct response *response, s
 #define METRICS_ROUTE(who)                                                                         \
 	{                                                                                          \
 		HTTP_GET, "/metrics", .access = who, .run = show, .answer = "text/plain",          \
-				      .summary = "Counts for monitors, as Prometheus reads them"   \
+				      .summary = "Metrics in Prometheus format"                    \
 	}
 ROUTES(METRICS_ROUTES, 220) = { METRICS_ROUTE(ACCESS_METRICS), { 0 } };
 const struct route METRICS_PUBLIC_ROUTES[] = { METRICS_ROUTE(ACCESS_PUBLIC), { 0 } };

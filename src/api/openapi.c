@@ -10,8 +10,8 @@
 
 static const char *const ACCESS[] = {
 	[ACCESS_UNSET] = "local trust",
-	[ACCESS_PUBLIC] = "anybody who can connect",
-	[ACCESS_SIGNED_IN] = "any known caller",
+	[ACCESS_PUBLIC] = "every caller that can connect",
+	[ACCESS_SIGNED_IN] = "every authenticated caller",
 	[ACCESS_READ] = "members and agents of the company",
 	[ACCESS_WRITE] = "members of the company but viewers, and its agents",
 	[ACCESS_BOARD] = "members of the company but viewers",
@@ -124,13 +124,13 @@ static json_t *parameters_of(const struct route *route)
 	if (route->query)
 		add_query(list, route->query);
 	if (route->flags & ROUTE_IDEMPOTENT_KEY)
-		json_array_append_new(
-			list,
-			json_pack("{s:s,s:s,s:s,s:{s:s,s:i,s:i}}", "name", "Idempotency-Key", "in",
-				  "header", "description",
-				  "The same request again under this key gets the first "
-				  "answer again; kept for a day",
-				  "schema", "type", "string", "minLength", 1, "maxLength", 255));
+		json_array_append_new(list,
+				      json_pack("{s:s,s:s,s:s,s:{s:s,s:i,s:i}}", "name",
+						"Idempotency-Key", "in", "header", "description",
+						"Repeating the request with this key returns the "
+						"first answer; kept for a day",
+						"schema", "type", "string", "minLength", 1,
+						"maxLength", 255));
 	return list;
 }
 

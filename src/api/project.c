@@ -100,7 +100,7 @@ static const struct field LIST_QUERY[] = {
 ROUTES(PROJECT_ROUTES, 30) = {
 	{ HTTP_GET, "/api/companies/:cid/projects", .access = ACCESS_READ,
 	  .subject = SUBJECT_COMPANY, .query = LIST_QUERY, .run = list, .answer = "[Project]",
-	  .summary = "What runs belong to" },
+	  .summary = "Projects of the company" },
 	{ HTTP_POST, "/api/companies/:cid/projects", .access = ACCESS_WRITE,
 	  .subject = SUBJECT_COMPANY, .flags = ROUTE_IDEMPOTENT_KEY, .body = PROJECT_FIELDS,
 	  .run = create, .answer = "201 Project", .errors = "unprocessable",
@@ -109,7 +109,7 @@ ROUTES(PROJECT_ROUTES, 30) = {
 	  .run = show, .answer = "Project", .summary = "One project" },
 	{ HTTP_PATCH, "/api/projects/:id", .access = ACCESS_WRITE, .subject = SUBJECT_PROJECT,
 	  .body = PROJECT_PATCH_FIELDS, .run = patch, .answer = "Project",
-	  .errors = "unprocessable", .summary = "Changes what the body names" },
+	  .errors = "unprocessable", .summary = "Changes the fields in the body" },
 	{ HTTP_DELETE, "/api/projects/:id", .access = ACCESS_BOARD, .subject = SUBJECT_PROJECT,
 	  .run = destroy, .answer = "Project", .errors = "conflict",
 	  .summary = "Removes a project whose workspaces are closed" },

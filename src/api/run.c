@@ -45,7 +45,7 @@ static int check_agent(const struct request *request, const char *agent_id, stru
 	const struct actor *actor = &request->actor;
 
 	if (actor_is_agent(actor) && !str_equal(agent_id, actor->agent_id))
-		return error_set(err, ERR_FORBIDDEN, "an agent can start runs of itself only");
+		return error_set(err, ERR_FORBIDDEN, "an agent can only start runs of its own");
 	return 0;
 }
 
@@ -110,7 +110,7 @@ static const struct field LIST_QUERY[] = {
 	  .type = FIELD_STRING,
 	  .min = 1,
 	  .max = 200,
-	  .summary = "nextCursor of the page before" },
+	  .summary = "nextCursor of the previous page" },
 	{ 0 },
 };
 static const struct field NO_FIELDS[] = { { 0 } };
@@ -125,7 +125,7 @@ ROUTES(RUN_ROUTES, 100) = {
 	  .answer = "Run", .summary = "One run" },
 	{ HTTP_POST, "/api/runs/:id/cancel", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_BOARD,
 	  .subject = SUBJECT_RUN, .run = cancel, .answer = "Run",
-	  .summary = "Ends a run; one that has ended stays as it is" },
+	  .summary = "Ends a run; no effect on one that has ended" },
 	{ HTTP_POST, "/api/runs/:id/retry", ROUTE_NO_BODY_OK, NO_FIELDS, .access = ACCESS_WRITE,
 	  .subject = SUBJECT_RUN, .run = retry, .answer = "201 Run",
 	  .errors = "run_state_conflict queue_full", .summary = "A new run with the same request" },

@@ -281,11 +281,11 @@ static const struct field QUERY[] = {
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = INT64_MAX,
-	  .summary = "Goes on from this offset" },
+	  .summary = "Starts at this offset" },
 	{ .name = "follow", .type = FIELD_BOOL, .summary = "1: until the run has ended" },
 	{ .name = "progress",
 	  .type = FIELD_BOOL,
-	  .summary = "1: also lines of type progress while its files are on their way" },
+	  .summary = "1: also lines of type progress while files are moving" },
 	{ 0 },
 };
 

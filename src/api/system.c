@@ -144,8 +144,9 @@ static int backup(void *arg, struct request *request, struct response *response,
 		return -1;
 	/* With a token one is not the server's user, who alone may write anywhere as that. */
 	if (wanted && request->actor.kind != ACTOR_LOCAL)
-		return error_set(err, ERR_FORBIDDEN,
-				 "only the user this server runs as can say where; leave path out");
+		return error_set(
+			err, ERR_FORBIDDEN,
+			"only the user this server runs as may choose the path; leave it out");
 	if (!path_is_absolute(path))
 		return error_set(err, ERR_VALIDATION, "path must be absolute");
 	sweep_beside(path);
@@ -165,14 +166,15 @@ static const struct field PRUNE_FIELDS[] = {
 	  .type = FIELD_INT,
 	  .min = 0,
 	  .max = 100LL * 366 * 86400,
-	  .summary = "Finished history older than this goes; the server's retention unless given" },
+	  .summary = "Deletes finished history older than this; default: the server's retention" },
 	{ .name = "only",
 	  .type = FIELD_STRING,
 	  .one_of = PRUNE_KINDS,
-	  .summary = "This kind of history alone" },
+	  .summary = "Only this kind of history" },
 	{ .name = "dryRun",
 	  .type = FIELD_BOOL,
-	  .summary = "Removes nothing: counts the runs, leases and activity that would go" },
+	  .summary =
+		  "Deletes nothing: counts the runs, leases and activity that would be deleted" },
 	{ 0 },
 };
 static const struct field BACKUP_FIELDS[] = {
@@ -180,19 +182,19 @@ static const struct field BACKUP_FIELDS[] = {
 	  .type = FIELD_STRING,
 	  .min = 1,
 	  .max = 4000,
-	  .summary = "Where to; below the data directory unless given" },
+	  .summary = "Path of the copy; default: below the data directory" },
 	{ 0 },
 };
 
 ROUTES(SYSTEM_ROUTES, 130) = {
 	{ HTTP_GET, "/api/health", .access = ACCESS_PUBLIC, .run = health, .answer = "Health",
-	  .summary = "Whether the server is well" },
+	  .summary = "Health of the server" },
 	{ HTTP_GET, "/api/audit", .access = ACCESS_ADMIN, .run = audit, .answer = "[Unexplained]",
-	  .summary = "Every object that no place explains, and every promise not yet kept" },
+	  .summary = "Every object that no place explains, and every cleanup that is still due" },
 	{ HTTP_GET, "/api/keeper", .access = ACCESS_ADMIN, .run = keeper, .answer = "Keeper",
 	  .summary = "Whether commands can be kept: the keeper and the relay program" },
 	{ HTTP_POST, "/api/prune", ROUTE_NO_BODY_OK, PRUNE_FIELDS, .access = ACCESS_ADMIN,
-	  .run = prune, .answer = "Pruned", .summary = "Forgets finished history" },
+	  .run = prune, .answer = "Pruned", .summary = "Deletes finished history" },
 	{ HTTP_POST, "/api/backup", ROUTE_NO_BODY_OK, BACKUP_FIELDS, .access = ACCESS_ADMIN,
 	  .run = backup, .answer = "201 Backup",
 	  .summary = "A consistent copy of the database while it is in use" },

@@ -78,7 +78,7 @@ static int create(void *arg, struct request *request, struct response *response,
 		return -1;
 	wish.permissions = json_array_at(request->body, "permissions");
 	if (!wish.user_id)
-		return error_set(err, ERR_UNPROCESSABLE, "say by userId whose token it is");
+		return error_set(err, ERR_UNPROCESSABLE, "userId is required: whose token it is");
 	if (token_create(server->db, &server->clock, &request->actor, &wish, &token, text, err) < 0)
 		return -1;
 	return answer_made(response, &token, text);
@@ -168,44 +168,46 @@ static int revoke_key(void *arg, struct request *request, struct response *respo
 	}
 static const struct field TOKEN_FIELDS[] = {
 	NAME,
-	EXPIRES("How long it counts; 30 days unless given, null for ever"),
+	EXPIRES("How long it is valid; default: 30 days; null: for ever"),
 	{ .name = "userId",
 	  .type = FIELD_UUID,
-	  .summary = "Whose token; one's own unless given, others' for instance admins" },
+	  .summary = "Whose token; default: the caller's own; instance admins may name others" },
 	{ .name = "permissions",
 	  .type = FIELD_STRING_ARRAY,
 	  .min = 1,
 	  .max = PERMISSION_COUNT,
-	  .summary = "All that it is for, of what its owner may; metrics:read is for instance "
-		     "admins to give. Everything unless given" },
+	  .summary = "The only permissions it has, of those of its owner; only instance admins may "
+		     "give metrics:read. Default: all" },
 	{ 0 },
 };
 static const struct field KEY_FIELDS[] = {
 	NAME,
-	EXPIRES("How long it counts; for ever unless given"),
+	EXPIRES("How long it is valid; default: for ever"),
 	{ 0 },
 };
 static const struct field LIST_QUERY[] = {
-	{ .name = "userId", .type = FIELD_UUID, .summary = "Somebody else's; for instance admins" },
+	{ .name = "userId",
+	  .type = FIELD_UUID,
+	  .summary = "Tokens of another user; for instance admins" },
 	{ 0 },
 };
 
 ROUTES(TOKEN_ROUTES, 230) = {
 	{ HTTP_GET, "/api/tokens", .access = ACCESS_SIGNED_IN, .query = LIST_QUERY, .run = list,
 	  .answer = "[Token]", .errors = "forbidden",
-	  .summary = "One's tokens; local trust and admins see everybody's" },
+	  .summary = "The caller's tokens; local trust and instance admins see all" },
 	{ HTTP_POST, "/api/tokens", .access = ACCESS_SIGNED_IN, .body = TOKEN_FIELDS, .run = create,
 	  .answer = "201 Token", .errors = "forbidden unprocessable",
-	  .summary = "A new token; its text is told once" },
+	  .summary = "A new token; its text is shown once" },
 	{ HTTP_DELETE, "/api/tokens/:id", .access = ACCESS_SIGNED_IN, .run = revoke,
-	  .answer = "Token", .summary = "Ends a token at once" },
+	  .answer = "Token", .summary = "Revokes a token at once" },
 	{ HTTP_GET, "/api/agents/:id/keys", .access = ACCESS_AGENTS, .subject = SUBJECT_AGENT,
 	  .run = list_keys, .answer = "[Token]", .summary = "The tokens of an agent" },
 	{ HTTP_POST, "/api/agents/:id/keys", .access = ACCESS_AGENTS, .subject = SUBJECT_AGENT,
 	  .body = KEY_FIELDS, .run = create_key, .answer = "201 Token", .errors = "conflict",
-	  .summary = "A new token of an agent; its text is told once" },
+	  .summary = "A new token of an agent; its text is shown once" },
 	{ HTTP_DELETE, "/api/agents/:id/keys/:keyId", .access = ACCESS_AGENTS,
 	  .subject = SUBJECT_AGENT, .run = revoke_key, .answer = "Token",
-	  .summary = "Ends a token of an agent" },
+	  .summary = "Revokes a token of an agent" },
 	{ 0 },
 };

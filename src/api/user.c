@@ -110,24 +110,24 @@ static const struct field USER_FIELDS[] = {
 	  .flags = FIELD_REQUIRED | FIELD_NONBLANK | FIELD_TRIM,
 	  .min = 1,
 	  .max = 100,
-	  .summary = "What people call them; unique" },
+	  .summary = "The person's name; unique" },
 	ADMIN,
 	{ 0 },
 };
 static const struct field PATCH_FIELDS[] = {
 	ADMIN,
-	{ .name = "disabled", .type = FIELD_BOOL, .summary = "Their tokens count no more" },
+	{ .name = "disabled", .type = FIELD_BOOL, .summary = "The person's tokens are invalid" },
 	{ 0 },
 };
 
 ROUTES(USER_ROUTES, 250) = {
 	{ HTTP_GET, "/api/me", .access = ACCESS_SIGNED_IN, .run = me, .answer = "Me",
-	  .summary = "Who one is here" },
+	  .summary = "Who the caller is" },
 	{ HTTP_GET, "/api/users", .access = ACCESS_ADMIN, .run = list, .answer = "[User]",
 	  .summary = "People who can have tokens" },
 	{ HTTP_POST, "/api/users", .access = ACCESS_ADMIN, .body = USER_FIELDS, .run = create,
 	  .answer = "201 User", .summary = "A new person" },
 	{ HTTP_PATCH, "/api/users/:id", .access = ACCESS_ADMIN, .body = PATCH_FIELDS, .run = patch,
-	  .answer = "User", .summary = "Changes what the body names" },
+	  .answer = "User", .summary = "Changes the fields in the body" },
 	{ 0 },
 };

@@ -33,8 +33,8 @@ static char *files_are_few(struct server *server)
 {
 	if (server->max_runs >= MIN_OF(server->options.max_runs, INT_MAX))
 		return NULL;
-	return xasprintf("only %d runs go at a time instead of %lld: the limit of open files "
-			 "(ulimit -Hn) allows no more",
+	return xasprintf("only %d runs at a time instead of %lld: the limit of open files (ulimit "
+			 "-Hn) allows no more",
 			 server->max_runs, (long long)server->options.max_runs);
 }
 

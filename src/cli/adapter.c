@@ -145,9 +145,9 @@ VERB(ADAPTER_LS, 440) = {
 VERB(ADAPTER_TEST, 441) = {
 	.name = "adapter test",
 	.arguments = "TYPE",
-	.summary = "look for an adapter's tool where it would run",
-	.help = "Takes a lease of its own, looks for the command, asks for its version and gives "
-		"the\nplace back. Exits with 0 when the tool is there.",
+	.summary = "check that an adapter's tool is in the place",
+	.help = "Leases a place, looks for the command, asks for its version and releases the "
+		"place.\nExit code 0: the tool is there.",
 	.flags = TEST_FLAGS,
 	.min_args = 1,
 	.max_args = 1,

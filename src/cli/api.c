@@ -49,7 +49,7 @@ static int take_token(struct api *api, const struct cli *cli, struct error *err)
 	if (text.data)
 		wipe(text.data, text.cap);
 	if (!api->token[0] || strpbrk(api->token, " \t\r\n"))
-		return error_set(err, ERR_BAD_REQUEST, "%s holds no token",
+		return error_set(err, ERR_BAD_REQUEST, "%s has no token in it",
 				 cli->token_file ? cli->token_file : "BERTH_TOKEN");
 	return 0;
 }
@@ -203,7 +203,7 @@ static int server_error(long status, const char *text, size_t len, struct error 
 	json_t *details = json_object_get(body, "details");
 
 	if (!message)
-		return error_set(err, ERR_PROTOCOL, "the server answered %ld without saying why",
+		return error_set(err, ERR_PROTOCOL, "the server answered %ld without a reason",
 				 status);
 	error_set(err, code ? error_code_from_name(code) : ERR_INTERNAL, "%s", message);
 	if (details && !json_is_null(details))
@@ -524,7 +524,7 @@ int api_websocket(struct api *api, const char *path, int *out, struct buf *early
 		return read_refusal(fd, head.data, early, err);
 	accepted = xasprintf("\r\nSec-WebSocket-Accept: %s\r\n", accept);
 	if (!strcasestr(head.data, accepted))
-		return error_set(err, ERR_PROTOCOL, "what answers is no WebSocket server");
+		return error_set(err, ERR_PROTOCOL, "the address is not a WebSocket server");
 	*out = steal_fd(&fd);
 	return 0;
 }

@@ -15,11 +15,10 @@ const struct flag GLOBAL_FLAGS[] = {
 	{ "token-file", 0, "FILE", "file with the token to use (or BERTH_TOKEN: the token)",
 	  false },
 	{ "ca-file", 0, "FILE", "certificates to trust for https (or BERTH_CA_FILE)", false },
-	{ "insecure-http", 0, NULL, "send the token over http:// to another machine all the same",
-	  false },
+	{ "insecure-http", 0, NULL, "send the token over http:// even to another machine", false },
 	{ "json", 0, NULL, "machine-readable output", false },
 	{ "quiet", 'q', NULL, "no progress and no timeline on stderr", false },
-	{ "help", 'h', NULL, "what this verb takes", false },
+	{ "help", 'h', NULL, "show this help", false },
 	{ 0 },
 };
 

@@ -24,7 +24,7 @@ static char *log_tail(const char *path, off_t from)
 	char *start;
 
 	if (file_read(AT_FDCWD, path, &text, 64 << 20, NULL) < 0 || (off_t)text.len <= from)
-		return xstrdup("it said nothing");
+		return xstrdup("it printed no error");
 	start = text.data + MAX_OF((size_t)from, text.len > LOG_TAIL ? text.len - LOG_TAIL : 0);
 	return str_trimmed(start);
 }

@@ -180,7 +180,8 @@ void print_help(FILE *to)
 	      to);
 	for (const struct verb **at = verbs; *at; at++)
 		print_summary(to, *at);
-	fputs("\n`berth VERB --help` tells what a verb takes. Try: berth run -- echo hello\n", to);
+	fputs("\n`berth VERB --help` shows the flags of a verb. Try: berth run -- echo hello\n",
+	      to);
 }
 
 int cli_fail(const struct cli *cli, const struct error *err, int exit_code)
@@ -204,7 +205,7 @@ int cli_fail(const struct cli *cli, const struct error *err, int exit_code)
 static int refuse(const struct verb *verb, const struct error *err)
 {
 	fprintf(stderr, "berth: %s\n", err->message);
-	fprintf(stderr, "`berth %s --help` tells what it takes\n", verb->name);
+	fprintf(stderr, "`berth %s --help` shows its arguments and flags\n", verb->name);
 	return verb->usage_exit ? verb->usage_exit : EXIT_USAGE;
 }
 
@@ -222,7 +223,7 @@ static int tell_group(int argc, char **argv)
 		if (is_in_group(*at, argv[0]))
 			print_summary(to, *at);
 	}
-	fprintf(to, "`berth %s VERB --help` tells what one of them takes\n", argv[0]);
+	fprintf(to, "`berth %s VERB --help` shows the flags of one\n", argv[0]);
 	return asked ? 0 : EXIT_USAGE;
 }
 

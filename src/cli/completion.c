@@ -287,7 +287,7 @@ static int completion(struct cli *cli, const struct args *args)
 		fputs(buf_str(&out), stdout);
 		return 0;
 	}
-	fprintf(stderr, "berth: completion is there for bash, zsh and fish, not \"%s\"\n",
+	fprintf(stderr, "berth: completion supports bash, zsh and fish, not \"%s\"\n",
 		args->positional[0]);
 	return EXIT_USAGE;
 }
@@ -295,7 +295,7 @@ static int completion(struct cli *cli, const struct args *args)
 VERB(COMPLETION, 680) = {
 	.name = "completion",
 	.arguments = "bash|zsh|fish",
-	.summary = "a script that completes berth's verbs and flags",
+	.summary = "print a shell script that completes verbs and flags",
 	.help = "For this shell: source <(berth completion bash). Packages install it for all.",
 	.min_args = 1,
 	.max_args = 1,

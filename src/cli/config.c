@@ -80,7 +80,7 @@ static void compare(struct cli *cli, json_t *settings)
 			json_put_ref(item, "running", now);
 	}
 	if (json_array_at(json_object_at(keeping, "keeper"), "startedWith"))
-		fputs("berth: a keeper of an earlier release runs and has a list of its own: see "
+		fputs("berth: a keeper of an earlier release is running with its own list: see "
 		      "berth doctor\n",
 		      stderr);
 }
@@ -104,9 +104,7 @@ static void warn_of_running(const json_t *settings)
 		if (!running)
 			continue;
 		text = json_text(running);
-		fprintf(stderr,
-			"berth: the server that runs has %s %s, which counts until it is started "
-			"again\n",
+		fprintf(stderr, "berth: the running server has %s %s until its next start\n",
 			json_str(item, "name"), text);
 	}
 }
@@ -137,11 +135,11 @@ static int show(struct cli *cli, const struct args *args)
 }
 
 static const struct flag CHECK_FLAGS[] = {
-	{ "config", 0, "FILE", "this one instead of the one `berth serve` would read", false },
+	{ "config", 0, "FILE", "config file to read; default: the one `berth serve` reads", false },
 	{ 0 },
 };
 static const struct flag SHOW_FLAGS[] = {
-	{ "config", 0, "FILE", "this one instead of the one `berth serve` would read", false },
+	{ "config", 0, "FILE", "config file to read; default: the one `berth serve` reads", false },
 	{ "effective", 0, NULL, "include defaults", false },
 	{ 0 },
 };
@@ -149,18 +147,18 @@ static const struct flag SHOW_FLAGS[] = {
 VERB(CONFIG_CHECK, 610) = {
 	.name = "config check",
 	.arguments = "",
-	.summary = "whether `berth serve` would take its config file",
-	.help = "Reads the file as `berth serve` would and lists everything that is wrong, with "
-		"its line. Exits 1 then.",
+	.summary = "check the config file of `berth serve`",
+	.help = "Reads the file like `berth serve` and lists every error with its line. Exit code "
+		"1: there are errors.",
 	.flags = CHECK_FLAGS,
 	.run = check,
 };
 VERB(CONFIG_SHOW, 611) = {
 	.name = "config show",
 	.arguments = "",
-	.summary = "settings of `berth serve`, and where each was said",
-	.help = "Where a server runs, what it allows callers with a token (allow-...) is compared "
-		"with what\nstands here, and told where it differs.",
+	.summary = "show the settings of `berth serve`, and where each comes from",
+	.help = "If a server is running, also reports where its settings for callers with a "
+		"token\n(allow-...) differ from these.",
 	.flags = SHOW_FLAGS,
 	.run = show,
 };

@@ -35,7 +35,7 @@ static int next(struct reading *r, yaml_event_t *event, struct error *err)
 
 	if (!yaml_parser_parse(&r->parser, event))
 		return complain(r, &p->problem_mark, err, "%s",
-				p->problem ? p->problem : "this is no YAML");
+				p->problem ? p->problem : "this is not YAML");
 	if (++r->values > JSON_MAX_VALUES)
 		return complain(r, &event->start_mark, err, "the file is too long");
 	if (event->type == YAML_ALIAS_EVENT ||
@@ -43,11 +43,11 @@ static int next(struct reading *r, yaml_event_t *event, struct error *err)
 	    (event->type == YAML_SEQUENCE_START_EVENT && event->data.sequence_start.anchor) ||
 	    (event->type == YAML_MAPPING_START_EVENT && event->data.mapping_start.anchor))
 		return complain(r, &event->start_mark, err,
-				"anchors and aliases are not known here");
+				"anchors and aliases are not supported");
 	if ((event->type == YAML_SCALAR_EVENT && event->data.scalar.tag) ||
 	    (event->type == YAML_SEQUENCE_START_EVENT && event->data.sequence_start.tag) ||
 	    (event->type == YAML_MAPPING_START_EVENT && event->data.mapping_start.tag))
-		return complain(r, &event->start_mark, err, "tags are not known here");
+		return complain(r, &event->start_mark, err, "tags are not supported");
 	return 0;
 }
 
@@ -109,7 +109,7 @@ static int read_mapping(struct reading *r, int depth, json_t *object, struct err
 		if (strlen(name) != key.data.scalar.length)
 			return complain(r, &key.start_mark, err, "a key has a strange character");
 		if (json_object_get(object, name))
-			return complain(r, &key.start_mark, err, "%.100s stands here twice", name);
+			return complain(r, &key.start_mark, err, "%.100s is given twice", name);
 		if (next(r, &event, err) < 0 || read_value(r, &event, depth + 1, &value, err) < 0)
 			return -1;
 		json_put_new(object, name, value);
@@ -150,7 +150,7 @@ static int add_value(struct config_file *file, struct reading *r, const yaml_eve
 
 	if (config_file_find(file, name)) {
 		json_decref(value);
-		return complain(r, &key->start_mark, err, "%.100s stands here twice", name);
+		return complain(r, &key->start_mark, err, "%.100s is given twice", name);
 	}
 	file->values = xreallocarray(file->values, file->count + 1, sizeof(*file->values));
 	file->values[file->count++] = (struct config_value){

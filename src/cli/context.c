@@ -135,7 +135,8 @@ static int agent_add(struct cli *cli, const struct args *args)
 }
 
 static const struct flag AGENT_FLAGS[] = {
-	{ "env", 0, "NAME", "environment its runs use when nothing else decides", false },
+	{ "env", 0, "NAME",
+	  "environment of its runs, unless the run, workspace, issue or project names one", false },
 	{ "adapter", 0, "TYPE", "process (default), claude_local, codex_local, ...", false },
 	{ "config", 0, "JSON|@FILE", "settings of the adapter", false },
 	{ "role", 0, "ROLE", "general (default), engineer, ceo, ...", false },
@@ -149,7 +150,7 @@ VERB(AGENT_ADD, 360) = { .name = "agent add",
 			 .max_args = 1,
 			 .summary = "add an agent; prints its id",
 			 .run = agent_add };
-RECORD_VERBS("agent", AGENT_KIND, 360);
+RECORD_VERBS("agent", "agent", AGENT_KIND, 360);
 
 /* ---- projects ---- */
 
@@ -199,7 +200,7 @@ static int project_add(struct cli *cli, const struct args *args)
 }
 
 static const struct flag PROJECT_FLAGS[] = {
-	{ "env", 0, "NAME", "environment its runs use unless the issue decides", false },
+	{ "env", 0, "NAME", "environment of its runs, unless the issue names one", false },
 	{ "status", 0, "STATUS", "backlog (default), planned, in_progress, ...", false },
 	{ 0 },
 };
@@ -210,7 +211,7 @@ VERB(PROJECT_ADD, 380) = { .name = "project add",
 			   .max_args = 1,
 			   .summary = "add a project; prints its id",
 			   .run = project_add };
-RECORD_VERBS("project", PROJECT_KIND, 380);
+RECORD_VERBS("project", "project", PROJECT_KIND, 380);
 
 /* ---- issues ---- */
 
@@ -290,7 +291,7 @@ VERB(ISSUE_ADD, 400) = { .name = "issue add",
 			 .max_args = 1,
 			 .summary = "add an issue; prints its id",
 			 .run = issue_add };
-RECORD_VERBS("issue", ISSUE_KIND, 400);
+RECORD_VERBS("issue", "issue", ISSUE_KIND, 400);
 
 /* ---- execution workspaces ---- */
 
@@ -363,13 +364,14 @@ static int workspace_close(struct cli *cli, const struct args *args)
 }
 
 static const struct flag WORKSPACE_FLAGS[] = {
-	{ "project", 0, "NAME", "what it belongs to; needed", false },
+	{ "project", 0, "NAME", "project it belongs to; required", false },
 	{ "issue", 0, "NAME", "the issue it is made for, which is linked to it", false },
 	{ "env", 0, "NAME", "environment runs in it use", false },
 	{ "cwd", 0, "DIR", "where its files are", false },
 	{ "branch", 0, "NAME", "the branch it works on", false },
-	{ "mode", 0, "MODE", "as issue and project want it unless given", false },
-	{ "provision", 0, "COMMAND", "run in the place before a run's own command", false },
+	{ "mode", 0, "MODE", "workspace mode; default: that of the issue and project", false },
+	{ "provision", 0, "COMMAND", "command to run in the place before a run's own command",
+	  false },
 	{ 0 },
 };
 VERB(WORKSPACE_ADD, 420) = { .name = "workspace add",
@@ -379,7 +381,7 @@ VERB(WORKSPACE_ADD, 420) = { .name = "workspace add",
 			     .max_args = 1,
 			     .summary = "add an execution workspace; prints its id",
 			     .run = workspace_add };
-RECORD_VERBS("workspace", WORKSPACE_KIND, 420);
+RECORD_VERBS("workspace", "workspace", WORKSPACE_KIND, 420);
 VERB(WORKSPACE_CLOSE, 424) = { .name = "workspace close",
 			       .arguments = "NAME",
 			       .min_args = 1,

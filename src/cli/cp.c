@@ -156,7 +156,7 @@ static int send_directory(struct copy *c, int fd, const struct stat *st, const c
 	if (r < 0)
 		return -1;
 	if (depth == DEPTH_MAX)
-		return error_set(err, ERR_BAD_PATH, "%s lies too deep", to);
+		return error_set(err, ERR_BAD_PATH, "%s is nested too deeply", to);
 	dir = fdopendir(dup(fd));
 	if (!dir)
 		return error_errno(err, errno, "cannot list %s", to);
@@ -195,8 +195,9 @@ static int send_entry(struct copy *c, int dirfd, const char *name, const char *t
 	if (S_ISREG(st.st_mode))
 		return send_file(c, fd, &st, to, err);
 	if (!depth)
-		return error_set(err, ERR_UNPROCESSABLE, "%s is no file and no directory", name);
-	skip(c, to, "no file and no directory");
+		return error_set(err, ERR_UNPROCESSABLE, "%s is neither a file nor a directory",
+				 name);
+	skip(c, to, "neither a file nor a directory");
 	return 0;
 }
 
@@ -299,7 +300,7 @@ static int fetch_directory(struct copy *c, const char *from, int dirfd, const ch
 	_cleanup_free_ char *cursor = xstrdup("");
 
 	if (depth == DEPTH_MAX)
-		return error_set(err, ERR_BAD_PATH, "%s lies too deep", from);
+		return error_set(err, ERR_BAD_PATH, "%s is nested too deeply", from);
 	if (mkdirat(dirfd, name, 0777) < 0 && errno != EEXIST)
 		return error_errno(err, errno, "cannot make %s", name);
 	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (depth ? O_NOFOLLOW : 0));
@@ -330,7 +331,7 @@ static int fetch_entry(struct copy *c, const char *from, const json_t *info, int
 		return fetch_file(c, from, info, dirfd, name, err);
 	if (!depth)
 		return error_set(err, ERR_UNPROCESSABLE, "%s is a %s", from, type ? type : "?");
-	skip(c, from, type ? type : "of no known kind");
+	skip(c, from, type ? type : "of an unknown kind");
 	return 0;
 }
 
@@ -388,7 +389,7 @@ static int cp_verb(struct cli *cli, const struct args *args)
 }
 
 static const struct flag FLAGS[] = {
-	{ "generation", 0, "N", "as acquire said; a stale one is refused", false },
+	{ "generation", 0, "N", "generation of the lease; an old one is refused", false },
 	{ 0 },
 };
 
@@ -396,9 +397,8 @@ VERB(CP, 130) = {
 	.name = "cp",
 	.arguments = "SRC LEASE:DST | LEASE:SRC DST",
 	.summary = "copy files and directories to a place or from it",
-	.help = "Each file appears whole or not at all. Links, sockets and devices inside a "
-		"directory\n"
-		"are skipped, named, and make the exit code 1.",
+	.help = "Each file is copied completely or not at all. Links, sockets and devices inside "
+		"a\ndirectory are skipped and listed; the exit code is 1 then.",
 	.flags = FLAGS,
 	.min_args = 2,
 	.max_args = 2,

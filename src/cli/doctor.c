@@ -56,8 +56,8 @@ static void check_data_directory(struct exam *e)
 			found(e, "data directory", GOOD, NULL, "%s is made on first use", path);
 		else
 			found(e, "data directory", BAD,
-			      "choose another with --data, or mend its parents' modes", "%s: %s",
-			      path, strerror(errno));
+			      "choose another with --data, or fix the modes of its parents",
+			      "%s: %s", path, strerror(errno));
 		return;
 	}
 	if (!S_ISDIR(st.st_mode) || access(path, R_OK | W_OK | X_OK) < 0)
@@ -93,8 +93,7 @@ static void check_server(struct exam *e)
 
 	if (api_connect(e->cli, false, &e->api, &err) < 0) {
 		found(e, "server", WORTH_KNOWING,
-		      "`berth run` starts one by itself; `berth serve` in the "
-		      "foreground",
+		      "`berth run` starts one in the background, `berth serve` in the foreground",
 		      "%s", err.message);
 		return;
 	}
@@ -194,9 +193,7 @@ static void check_allowed(struct exam *e, const json_t *health)
 
 		found(e, "allowed to tokens", WORTH_KNOWING,
 		      "release its leases (`berth top` lists them): it ends with its last place, "
-		      "and "
-		      "the "
-		      "next one takes each request as the server sends it",
+		      "and the next keeper follows the server's settings",
 		      "the server has: %s; the keeper with pid %lld is of an earlier release and "
 		      "refuses roots and mounts that are not below %s",
 		      given.len ? buf_str(&given) : "nothing",
@@ -205,7 +202,7 @@ static void check_allowed(struct exam *e, const json_t *health)
 	}
 	if (allow)
 		found(e, "allowed to tokens", GOOD, NULL,
-		      "%s; the keeper goes by what the server has",
+		      "%s; the keeper follows the server's settings",
 		      given.len ? buf_str(&given) : "nothing of this host");
 }
 
@@ -296,7 +293,7 @@ static void tell_evidence(struct exam *e, const json_t *details)
 		found(e, "no wall", WORTH_KNOWING, NULL, "%s", json_string_value(item));
 	json_array_foreach (evidence, i, item)
 		found(e, "attempt", json_bool(item, "denied", false) ? GOOD : BAD,
-		      "this place must not be trusted: keep the output and report it", "%s: %s",
+		      "do not trust this place: keep the output and report it", "%s: %s",
 		      json_str(item, "attempt"),
 		      json_bool(item, "denied", false) ? "denied" : "allowed");
 }
@@ -321,9 +318,8 @@ static void check_sandbox(struct exam *e)
 	tell_evidence(e, json_object_at(probe, "details"));
 	if (geteuid() != 0)
 		found(e, "sandbox", WORTH_KNOWING, "run the server as root for the other walls",
-		      "as an ordinary user: one user id for relay and payload, no limits, and "
-		      "processes "
-		      "are found by their parents");
+		      "ordinary user: relay and commands share one user id, there are no limits, "
+		      "and processes are found by their parents");
 }
 
 static const struct flag FLAGS[] = {
@@ -364,8 +360,9 @@ static int doctor(struct cli *cli, const struct args *args)
 	return e.sick ? 1 : 0;
 }
 
-VERB(DOCTOR, 630) = { .name = "doctor",
-		      .arguments = "",
-		      .run = doctor,
-		      .flags = FLAGS,
-		      .summary = "check this machine and the server, and name the fix" };
+VERB(DOCTOR,
+     630) = { .name = "doctor",
+	      .arguments = "",
+	      .run = doctor,
+	      .flags = FLAGS,
+	      .summary = "check this machine and the server; print a fix for each problem" };

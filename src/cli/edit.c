@@ -45,7 +45,7 @@ static void put_problem(struct buf *out, const char *problem)
 	buf_puts(out, "# ");
 	for (const char *c = problem; *c; c++)
 		buf_puts(out, *c == '\n' ? "\n# " : (const char[]){ *c, '\0' });
-	buf_puts(out, "\n# Save the file as it is to give up.\n");
+	buf_puts(out, "\n# Save the file unchanged to give up.\n");
 }
 
 /* Past the lines that begin with # at the top. */

@@ -78,12 +78,12 @@ static int try_out(struct api *api, const char *company_id, const struct args *a
 	json_put_ref(draft, "config", json_object_get(body, "config"));
 	if (api_callf(api, "POST", draft, &probe, err,
 		      "/api/companies/%s/environments/probe-config", company_id) < 0)
-		return error_wrap(err, "nothing was added (--no-probe adds it all the same)");
+		return error_wrap(err, "nothing was added (--no-probe skips this check)");
 	if (json_bool(probe, "ok", false))
 		return 0;
 	return error_set(err, ERR_PROBE,
-			 "nothing was added, because its places do not work (--no-probe adds it "
-			 "all the same): %.300s",
+			 "nothing was added, because its places do not work (--no-probe skips this "
+			 "check): %.300s",
 			 json_str(probe, "summary") ? json_str(probe, "summary")
 						    : "no reason given");
 }
@@ -156,13 +156,14 @@ static int env_probe(struct cli *cli, const struct args *args)
 
 static const struct flag ADD_FLAGS[] = {
 	{ "driver", 0, "NAME", "local, sandbox (default), ssh or plugin", false },
-	{ "provider", 0, "KEY", "who makes the sandbox", false },
-	{ "image", 0, "NAME", "what the provider starts it from", false },
+	{ "provider", 0, "KEY", "provider that makes the sandbox: native (default) or fake",
+	  false },
+	{ "image", 0, "NAME", "image the provider starts it from", false },
 	{ "reuse", 0, NULL, "keep the place between leases of the same scope", false },
-	{ "max-leases", 0, "N", "at most this many holders at once", false },
-	{ "config", 0, "JSON|@FILE", "the whole config; the flags above add to it", false },
+	{ "max-leases", 0, "N", "most leases at a time", false },
+	{ "config", 0, "JSON|@FILE", "config as JSON; the flags above add to it", false },
 	{ "description", 0, "TEXT", "for people", false },
-	{ "no-probe", 0, NULL, "do not try whether its places can be made", false },
+	{ "no-probe", 0, NULL, "save it without building a place first", false },
 	{ 0 },
 };
 
@@ -173,7 +174,7 @@ VERB(ENV_ADD, 300) = { .name = "env add",
 		       .min_args = 1,
 		       .max_args = 1,
 		       .run = env_add };
-RECORD_VERBS("env", ENVIRONMENT_KIND, 300);
+RECORD_VERBS("env", "environment", ENVIRONMENT_KIND, 300);
 
 static const struct flag ARCHIVE_FLAGS[] = {
 	{ "undo", 0, NULL, "make it active again", false },
@@ -185,16 +186,17 @@ VERB(ENV_ARCHIVE, 304) = { .name = "env archive",
 			   .run = env_archive,
 			   .min_args = 1,
 			   .max_args = 1,
-			   .summary = "take no new leases there" };
-VERB(ENV_USAGE, 305) = { .name = "env usage",
-			 .arguments = "NAME",
-			 .run = env_usage,
-			 .min_args = 1,
-			 .max_args = 1,
-			 .summary = "who has chosen it, and whether it can be removed" };
+			   .summary = "archive an environment: no new leases" };
+VERB(ENV_USAGE,
+     305) = { .name = "env usage",
+	      .arguments = "NAME",
+	      .run = env_usage,
+	      .min_args = 1,
+	      .max_args = 1,
+	      .summary = "show what uses an environment, and whether it can be removed" };
 VERB(ENV_PROBE, 310) = { .name = "env probe",
 			 .arguments = "NAME",
 			 .run = env_probe,
-			 .summary = "try whether it can be used",
+			 .summary = "build a place of the environment and test it",
 			 .min_args = 1,
 			 .max_args = 1 };

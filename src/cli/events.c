@@ -108,19 +108,17 @@ static int events_verb(struct cli *cli, const struct args *args)
 }
 
 static const struct flag FLAGS[] = {
-	{ "follow", 'f', NULL, "go on until interrupted, also over a restart of the server",
-	  false },
-	{ "types", 0, "TYPES", "only these, by commas: heartbeat.run.status, activity.logged, ...",
-	  false },
-	{ "since", 0, "ID", "begin after this event; 0: with the oldest there is", false },
+	{ "follow", 'f', NULL, "follow until interrupted, across restarts of the server", false },
+	{ "types", 0, "TYPES",
+	  "only these, separated by commas: heartbeat.run.status, activity.logged, ...", false },
+	{ "since", 0, "ID", "start after this event; 0: with the oldest", false },
 	{ 0 },
 };
 
 VERB(EVENTS, 210) = { .name = "events",
 		      .arguments = "",
 		      .flags = FLAGS,
-		      .summary = "what happens in a company: runs, agents, changes",
-		      .help = "Without --since: the most recent ones, or with -f only "
-			      "new ones. --json gives one\n"
-			      "object a line; its id is what --since takes.",
+		      .summary = "show events of a company: runs, agents, changes",
+		      .help = "Without --since: the most recent events, or with -f only new ones. "
+			      "--json prints one\nobject per line; --since takes its id.",
 		      .run = events_verb };

@@ -8,13 +8,13 @@
 #include "cli/cli.h"
 
 static const struct flag FLAGS[] = {
-	{ "generation", 0, "N", "as acquire said; a stale one is refused", false },
+	{ "generation", 0, "N", "generation of the lease; an old one is refused", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long", false },
 	{ "cwd", 0, "DIR", "absolute directory in the place", false },
-	{ "set", 'e', "K[=V]", "environment variable; without a value: the one it has here", true },
-	{ "stdin", 'i', NULL, "send this program's standard input, as it comes", false },
-	{ "tty", 't', NULL, "with a terminal: this one", false },
-	{ "user", 'u', "NAME", "as this user of the place", false },
+	{ "set", 'e', "K[=V]", "environment variable; without =V: its value here", true },
+	{ "stdin", 'i', NULL, "stream this program's standard input", false },
+	{ "tty", 't', NULL, "give the command a terminal: this one", false },
+	{ "user", 'u', "NAME", "run as this user of the place", false },
 	{ "detach", 'd', NULL, "print the exec's id and return", false },
 	{ 0 },
 };
@@ -26,7 +26,7 @@ static int build(const struct args *args, json_t *body, struct error *err)
 	json_put_new(body, "command", json_from_strv(args->command));
 	if (!args_int(args, "generation", 0, INT64_MAX, &generation) ||
 	    !args_duration_ms(args, "timeout", &timeout_ms))
-		return error_set(err, ERR_BAD_REQUEST, "a flag has a value that does not fit");
+		return error_set(err, ERR_BAD_REQUEST, "a flag has an invalid value");
 	if (generation >= 0)
 		json_put_int(body, "generation", generation);
 	if (timeout_ms > 0)
@@ -117,11 +117,10 @@ static int exec_verb(struct cli *cli, const struct args *args)
 VERB(EXEC, 110) = {
 	.name = "exec",
 	.arguments = "LEASE -- CMD...",
-	.summary = "run a command in a place that is held already",
-	.help = "Ctrl-C interrupts the command; a second one ends it; a third leaves it behind. A\n"
-		"terminal (-it) gets every key, and is left with ctrl-p ctrl-q. `berth attach` "
-		"comes\n"
-		"back.",
+	.summary = "run a command in the place of a lease",
+	.help = "Ctrl-C interrupts the command; a second one kills it; a third leaves it running. "
+		"A\nterminal (-it) gets every key; ctrl-p ctrl-q leaves it. `berth attach` returns "
+		"to it.",
 	.flags = FLAGS,
 	.min_args = 1,
 	.max_args = 1,

@@ -127,7 +127,7 @@ static void take_line(struct lines *l, const char *line, size_t len)
 	if (json_int(event, "lost", 0) > 0)
 		fprintf(stderr,
 			"berth: %lld bytes of output are lost: the machine went down before they "
-			"were on the disk\n",
+			"were written to disk\n",
 			(long long)json_int(event, "lost", 0));
 	if (l->f->events) {
 		l->reader_gone = fd_write_all(STDOUT_FILENO, line, len, NULL) < 0 ||
@@ -178,7 +178,7 @@ static void end_it(struct lines *l, struct api *side)
 	const struct follow *f = l->f;
 
 	if (!f->cli->quiet)
-		fprintf(stderr, "berth: cancelling %s %s (again to leave it behind)\n",
+		fprintf(stderr, "berth: cancelling %s %s (Ctrl-C again leaves it running)\n",
 			f->is_exec ? "exec" : "run", f->run_id);
 	if (f->is_exec)
 		send_signal(l, side, "KILL", "tree", NULL);
@@ -199,7 +199,7 @@ static void interrupt(struct lines *l, struct api *side)
 		l->asked = 2;
 		end_it(l, side);
 	} else if (!l->f->cli->quiet) {
-		fprintf(stderr, "berth: interrupted %s %s (again to end it)\n",
+		fprintf(stderr, "berth: interrupted %s %s (Ctrl-C again kills it)\n",
 			l->f->is_exec ? "exec" : "run", l->f->run_id);
 	}
 }
@@ -370,7 +370,7 @@ int follow_finish(struct follow *f)
 	bool has_code = json_is_integer(json_object_get(end, "exitCode"));
 
 	if (!end) {
-		fprintf(stderr, "berth: left %s %s behind; `berth attach %s` follows it\n",
+		fprintf(stderr, "berth: left %s %s running; `berth attach %s` follows it\n",
 			f->is_exec ? "exec" : "run", f->run_id, f->run_id);
 		return EXIT_INTERRUPTED;
 	}
@@ -457,7 +457,7 @@ void print_retained(struct cli *cli, struct api *api, const json_t *run)
 	await_retained(api, lease);
 	if (!cli->quiet)
 		fprintf(stderr,
-			"berth: its place is kept until %s: `berth exec %s -- ls` looks into it, "
-			"`berth lease destroy %s` ends it\n",
+			"berth: the place is kept until %s: `berth exec %s -- ls` looks into it, "
+			"`berth lease destroy %s` deletes it\n",
 			json_str(kept, "until"), lease, lease);
 }

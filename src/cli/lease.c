@@ -95,9 +95,8 @@ static int lease_acquire_verb(struct cli *cli, const struct args *args)
 	printf("%s %lld\n", json_str(lease, "id"), (long long)json_int(lease, "generation", 0));
 	if (!cli->quiet)
 		fprintf(stderr,
-			"berth: lease and generation; `berth lease release` gives it back, it ends "
-			"by "
-			"itself at %s\n",
+			"berth: lease id and generation; `berth lease release` ends the lease, "
+			"else it expires at %s\n",
 			json_str(lease, "expiresAt") ? json_str(lease, "expiresAt") : "idleness");
 	return 0;
 }
@@ -233,9 +232,9 @@ static int lease_resume_verb(struct cli *cli, const struct args *args)
 }
 
 static const struct flag ACQUIRE_FLAGS[] = {
-	{ "ttl", 0, "TIME", "ends by itself after this long (1h)", false },
-	{ "idle", 0, "TIME", "ends when not used for this long", false },
-	{ "wait", 0, "TIME", "wait this long for one's turn; default: refuse at once", false },
+	{ "ttl", 0, "TIME", "the lease expires after this long (1h)", false },
+	{ "idle", 0, "TIME", "the lease expires when not used for this long", false },
+	{ "wait", 0, "TIME", "wait this long for a free place; default: fail at once", false },
 	{ "policy", 0, "NAME",
 	  "ephemeral, reuse_by_environment, reuse_by_execution_workspace, retain_on_failure",
 	  false },
@@ -247,18 +246,18 @@ static const struct flag LS_FLAGS[] = {
 	{ 0 },
 };
 static const struct flag RENEW_FLAGS[] = {
-	{ "generation", 0, "N", "as acquire said", false },
+	{ "generation", 0, "N", "generation of the lease", false },
 	{ "ttl", 0, "TIME", "from now", false },
 	{ 0 },
 };
 static const struct flag RELEASE_FLAGS[] = {
-	{ "generation", 0, "N", "as acquire said", false },
+	{ "generation", 0, "N", "generation of the lease", false },
 	{ "status", 0, "NAME", "released (default), failed or expired", false },
 	{ 0 },
 };
 
 static const struct flag PAUSE_FLAGS[] = {
-	{ "generation", 0, "N", "as acquire said", false },
+	{ "generation", 0, "N", "generation of the lease", false },
 	{ 0 },
 };
 
@@ -267,14 +266,14 @@ VERB(LEASE_ACQUIRE, 320) = { .name = "lease acquire",
 			     .flags = ACQUIRE_FLAGS,
 			     .min_args = 1,
 			     .max_args = 1,
-			     .summary = "hold a place; prints lease id and generation",
+			     .summary = "lease a place; prints the lease's id and generation",
 			     .run = lease_acquire_verb };
 VERB(LEASE_LS, 321) = { .name = "lease ls",
 			.arguments = "ENVIRONMENT",
 			.flags = LS_FLAGS,
 			.min_args = 1,
 			.max_args = 1,
-			.summary = "leases of an environment",
+			.summary = "list the leases of an environment",
 			.run = lease_ls_verb };
 VERB(LEASE_SHOW, 322) = { .name = "lease show",
 			  .arguments = "LEASE",
@@ -287,28 +286,28 @@ VERB(LEASE_RENEW, 323) = { .name = "lease renew",
 			   .flags = RENEW_FLAGS,
 			   .min_args = 1,
 			   .max_args = 1,
-			   .summary = "hold on for longer",
+			   .summary = "extend a lease",
 			   .run = lease_renew_verb };
 VERB(LEASE_PAUSE, 324) = { .name = "lease pause",
 			   .arguments = "LEASE",
 			   .flags = PAUSE_FLAGS,
 			   .min_args = 1,
 			   .max_args = 1,
-			   .summary = "let everything in the place stand still",
+			   .summary = "freeze all commands in the place",
 			   .run = lease_pause_verb };
 VERB(LEASE_RESUME, 325) = { .name = "lease resume",
 			    .arguments = "LEASE",
 			    .flags = PAUSE_FLAGS,
 			    .min_args = 1,
 			    .max_args = 1,
-			    .summary = "let it go on",
+			    .summary = "continue a paused lease",
 			    .run = lease_resume_verb };
 VERB(LEASE_RELEASE, 326) = { .name = "lease release",
 			     .arguments = "LEASE",
 			     .flags = RELEASE_FLAGS,
 			     .min_args = 1,
 			     .max_args = 1,
-			     .summary = "give the place back",
+			     .summary = "release the place",
 			     .run = lease_release_verb };
 VERB(LEASE_DESTROY,
      327) = { .name = "lease destroy",
@@ -316,5 +315,5 @@ VERB(LEASE_DESTROY,
 	      .flags = PAUSE_FLAGS,
 	      .min_args = 1,
 	      .max_args = 1,
-	      .summary = "end the lease and delete its place, also one that is retained or free",
+	      .summary = "end the lease and delete its place, even if retained or free",
 	      .run = lease_destroy_verb };

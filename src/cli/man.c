@@ -111,9 +111,9 @@ static void put_overview(struct buf *out)
 		 ".SH NAME\nberth \\- leased places to execute for AI agents\n"
 		 ".SH SYNOPSIS\n\\fBberth\\fR \\fIverb\\fR [\\fIflags\\fR] [\\fIarguments\\fR]\n"
 		 ".SH DESCRIPTION\n"
-		 "Every run of an agent gets a leased place: this host, an SSH host, a "
-		 "sandbox. Verbs talk\nto a server; with none there, one is started in the "
-		 "background.\n"
+		 "Every run gets a leased place: a sandbox, or this host. Verbs talk to a "
+		 "server;\nif "
+		 "none is running, they start one in the background.\n"
 		 ".SH OPTIONS OF EVERY VERB\n");
 	put_flags(out, NULL, GLOBAL_FLAGS);
 	buf_puts(out, ".SH VERBS\n");
@@ -125,13 +125,12 @@ static void put_overview(struct buf *out)
 	}
 	buf_puts(out,
 		 ".SH EXIT STATUS\n"
-		 "The command's own, where one is run; 124 when it ran out of time, 125 when "
-		 "Berth itself\nfailed, 126 and 127 as a shell has them, 128+n for signal n; "
-		 "2 for a wrong command line.\n"
+		 "The command's own, if the verb runs one; 124: it timed out; 125: Berth itself "
+		 "failed;\n126 and 127 as in a shell; 128+n: signal n; 2: wrong command line.\n"
 		 ".SH ENVIRONMENT\n"
-		 "BERTH_DATA, BERTH_URL, BERTH_COMPANY and BERTH_API_KEY stand for their flags; "
-		 "flags of\n\\fBberth serve\\fR have variables as well: "
-		 "\\fB\\-\\-log\\-format\\fR is BERTH_LOG_FORMAT.\n");
+		 "BERTH_DATA, BERTH_URL, BERTH_COMPANY, BERTH_TOKEN_FILE and BERTH_CA_FILE replace "
+		 "their flags;\nBERTH_TOKEN is the token itself. Flags of \\fBberth serve\\fR have "
+		 "variables too:\n\\fB\\-\\-log\\-format\\fR is BERTH_LOG_FORMAT.\n");
 }
 
 static const struct verb *find(const struct args *args)
@@ -168,7 +167,7 @@ static int man(struct cli *cli, const struct args *args)
 VERB(MAN, 690) = {
 	.name = "man",
 	.arguments = "[VERB]",
-	.summary = "the manual page, as roff",
+	.summary = "print the manual page as roff",
 	.help = "berth man run | man -l - shows it. Without a verb: the page of all of them.",
 	.max_args = 2,
 	.run = man,

@@ -97,14 +97,14 @@ static int member_ls(struct cli *cli, const struct args *args)
 
 #define AGENT                                                                                      \
 	{                                                                                          \
-		"agent", 0, NULL, "NAME is an agent", false                                        \
+		"agent", 0, NULL, "NAME is the name of an agent", false                            \
 	}
 static const struct flag SET_FLAGS[] = {
 	{ "role", 0, "ROLE", "owner, admin, operator, viewer or member", false },
 	{ "status", 0, "STATUS", "active, suspended, pending or archived", false },
 	{ "grant", 0, "PERMISSION", "leases:use, environments:manage, ...; replaces the grants",
 	  true },
-	{ "no-grants", 0, NULL, "take all grants away", false },
+	{ "no-grants", 0, NULL, "remove all grants", false },
 	AGENT,
 	{ 0 },
 };
@@ -115,7 +115,7 @@ VERB(MEMBER_SET, 500) = { .name = "member set",
 			  .flags = SET_FLAGS,
 			  .min_args = 1,
 			  .max_args = 1,
-			  .summary = "make somebody a member of the company, or change it",
+			  .summary = "add a member to the company, or change one",
 			  .run = member_set };
 VERB(MEMBER_LS, 501) = { .name = "member ls",
 			 .arguments = "",

@@ -71,12 +71,12 @@ extern const struct record_kind ENVIRONMENT_KIND, AGENT_KIND, PROJECT_KIND, ISSU
 			       .run = ident##_run }
 extern const struct flag RECORD_LS_FLAGS[];
 /* Behind `add`, whose order is given; the verb of its own that a kind has goes before `rm`. */
-#define RECORD_VERBS(noun, kind, order)                                                            \
+#define RECORD_VERBS(noun, word, kind, order)                                                      \
 	RECORD_VERB(kind##_LS, (order) + 1, noun " ls", kind, record_ls, "", 0, RECORD_LS_FLAGS,   \
-		    "list " noun "s");                                                             \
+		    "list " word "s");                                                             \
 	RECORD_VERB(kind##_SHOW, (order) + 2, noun " show", kind, record_show, "NAME", 1, NULL,    \
-		    "show one " noun);                                                             \
+		    "show one " word);                                                             \
 	RECORD_VERB(kind##_EDIT, (order) + 3, noun " edit", kind, record_edit, "NAME", 1, NULL,    \
-		    "change one " noun " in $EDITOR");                                             \
+		    "edit one " word " in $EDITOR");                                               \
 	RECORD_VERB(kind##_RM, (order) + 9, noun " rm", kind, record_rm, "NAME", 1, NULL,          \
-		    "remove one " noun " that nothing needs")
+		    "remove one " word " that is not in use")

@@ -87,23 +87,20 @@ static int restore(struct cli *cli, const struct args *args)
 	if (cli->json)
 		print_json(answer);
 	else
-		printf("restored into %s; `berth serve --data %s` goes on from there\n",
-		       cli->data_path, cli->data_path);
+		printf("restored into %s; start it with `berth serve --data %s`\n", cli->data_path,
+		       cli->data_path);
 	return 0;
 }
 
 VERB(RESTORE, 660) = {
 	.name = "restore",
 	.arguments = "FILE",
-	.summary = "put a backup into an empty data directory (--data DIR)",
-	.help = "FILE is what `berth backup` wrote. It is checked first: whole, of Berth, of no "
-		"newer schema.\n"
-		"The backup has every row; it has no logs of runs (copy the directory logs/ "
-		"beside it if\n"
-		"you want them), no keys and no config file. What was going when the backup was "
-		"made is\n"
-		"settled by the first start: runs whose commands are gone fail, places are torn "
-		"down.",
+	.summary = "restore a backup into an empty data directory (--data DIR)",
+	.help = "FILE is a file that `berth backup` wrote. It is checked first: complete, of "
+		"Berth, of no\nnewer schema. It has every row, but no logs of runs (copy the "
+		"directory logs/ beside it if\nyou want them), no keys and no config file. The "
+		"first start settles what was running when\nthe backup was made: runs whose "
+		"commands are gone fail, places are deleted.",
 	.min_args = 1,
 	.max_args = 1,
 	.run = restore,

@@ -181,20 +181,20 @@ static int drop_verb(struct cli *cli, const struct args *args)
 }
 
 static const struct flag COLLECT_FLAGS[] = {
-	{ "dry-run", 0, NULL, "say what would be done, and do nothing", false },
+	{ "dry-run", 0, NULL, "show what would be done, and do nothing", false },
 	{ 0 },
 };
 static const struct flag DIFF_FLAGS[] = {
-	{ "stat", 0, NULL, "which files, and what became of each", false },
+	{ "stat", 0, NULL, "list files and what happened to each", false },
 	{ 0 },
 };
 
 VERB(COLLECT, 190) = {
 	.name = "collect",
 	.arguments = "RUN",
-	.summary = "put what a run changed into its workspace",
-	.help = "What the run changed is kept on the server until then. Files that somebody else "
-		"changed\nmeanwhile stay as they are; the run's version is put beside them.",
+	.summary = "merge the changes of a run into its workspace",
+	.help = "The server keeps the changes until then. A file that was also changed here stays "
+		"as it\nis; the run's version is put beside it.",
 	.flags = COLLECT_FLAGS,
 	.min_args = 1,
 	.max_args = 1,
@@ -202,7 +202,7 @@ VERB(COLLECT, 190) = {
 };
 VERB(DIFF, 180) = { .name = "diff",
 		    .arguments = "RUN",
-		    .summary = "what a run changed, as a unified diff",
+		    .summary = "show the changes of a run as a unified diff",
 		    .flags = DIFF_FLAGS,
 		    .min_args = 1,
 		    .max_args = 1,
@@ -210,8 +210,9 @@ VERB(DIFF, 180) = { .name = "diff",
 VERB(DROP, 200) = {
 	.name = "drop",
 	.arguments = "RUN",
-	.summary = "forget what a run changed and has not been collected",
-	.help = "Also what collecting has displaced goes. The workspace itself is not touched.",
+	.summary = "delete the changes of a run that were not collected",
+	.help = "Also deletes the files that collecting displaced. The workspace itself is not "
+		"touched.",
 	.min_args = 1,
 	.max_args = 1,
 	.run = drop_verb,

@@ -16,43 +16,46 @@
 
 static const struct flag FLAGS[] = {
 	{ "env", 0, "NAME",
-	  "environment to run in; default: what the agent says, else Sandbox. Local: this host",
-	  false },
-	{ "agent", 0, "NAME", "on behalf of this agent", false },
-	{ "prompt", 0, "TEXT", "instead of a command: what the agent's tool is to do", false },
+	  "environment to run in; default: the agent's, else Sandbox. Local is this host", false },
+	{ "agent", 0, "NAME", "run as this agent", false },
+	{ "prompt", 0, "TEXT", "task for the agent's tool, instead of a command", false },
 	{ "prompt-file", 0, "FILE", "the same from a file; - is standard input", false },
-	{ "adapter", 0, "TYPE", "whose tool gets the prompt; default: the agent's", false },
-	{ "adapter-config", 0, "JSON|@FILE", "settings of the tool, over the agent's", false },
+	{ "adapter", 0, "TYPE", "tool that gets the prompt; default: the agent's", false },
+	{ "adapter-config", 0, "JSON|@FILE", "settings of the tool; they override the agent's",
+	  false },
 	{ "policy", 0, "NAME",
-	  "of the place: ephemeral, reuse_by_environment, reuse_by_execution_workspace, or "
-	  "retain_on_failure, which keeps that of a failed run for a look (berth exec)",
+	  "what happens to the place: ephemeral, reuse_by_environment, "
+	  "reuse_by_execution_workspace, or retain_on_failure, which keeps it after a failed run "
+	  "(look into it with berth exec)",
 	  false },
 	{ "retain", 0, "TIME", "with retain_on_failure: how long it is kept (24h)", false },
 	{ "timeout", 0, "TIME", "end the whole process tree after this long (10m)", false },
 	{ "workspace", 0, "DIR",
-	  "files that go along, and whose changes come home; default in a sandbox: here", false },
-	{ "no-workspace", 0, NULL, "no files go along", false },
-	{ "mode", 0, "MODE", "how they get there: auto, copy, overlay, in_place, worktree, none",
+	  "directory to bring into the place and merge back; default in a sandbox: the current one",
 	  false },
+	{ "no-workspace", 0, NULL, "bring no files", false },
+	{ "mode", 0, "MODE",
+	  "how files get into the place: auto, copy, overlay, in_place, worktree, none", false },
 	{ "collect", 0, "HOW",
-	  "auto: merge what changes; careful: put what runs by itself beside its name (default "
-	  "with --agent); manual: keep it until `berth collect`",
+	  "auto: merge changes; careful: put files that run by themselves beside their names "
+	  "(default with --agent); manual: keep changes until `berth collect`",
 	  false },
 	{ "no-collect", 0, NULL, "the same as --collect manual", false },
-	{ "show", 0, "PATH", "let the command see this file although it is hidden", true },
-	{ "dry-run", 0, NULL, "say what would go along and what is hidden, and run nothing",
-	  false },
-	{ "allow-large", 0, NULL, "also all of a home directory, or very many files", false },
+	{ "show", 0, "PATH", "show the command this hidden file", true },
+	{ "dry-run", 0, NULL,
+	  "list the files that would be brought and those that are hidden; run nothing", false },
+	{ "allow-large", 0, NULL, "bring even a whole home directory, or very many files", false },
 	{ "yes", 'y', NULL, "the same: do not ask", false },
-	{ "cwd", 0, "DIR", "working directory; default: the current one, if it is there", false },
+	{ "cwd", 0, "DIR", "working directory; default: the current one, if it exists in the place",
+	  false },
 	{ "set", 'e', "K[=V]",
-	  "environment variable; without a value: the one it has here. Stored, not encrypted, "
-	  "until "
-	  "the run has ended, or a day longer if it failed",
+	  "environment variable; without =V: its value here. Stored unencrypted until the run has "
+	  "ended, or a day longer if it failed",
 	  true },
 	{ "stdin", 'i', NULL,
-	  "send this program's standard input, as it comes; with -d what there is (1 MiB)", false },
-	{ "tty", 't', NULL, "with a terminal: this one; ctrl-p ctrl-q leaves it", false },
+	  "stream this program's standard input; with -d read it first (at most 1 MiB)", false },
+	{ "tty", 't', NULL, "give the command a terminal: this one; ctrl-p ctrl-q leaves it",
+	  false },
 	{ "detach", 'd', NULL, "print the run's id and return", false },
 	{ 0 },
 };
@@ -353,7 +356,7 @@ static int run_verb(struct cli *cli, const struct args *args)
 	} else {
 		code = run_once(&f, args, company_id, body, &large);
 		/* Input that was read for the first is not there for a second. */
-		if (large && !streams_stdin(args) && ask_yes("Let all of it go along?")) {
+		if (large && !streams_stdin(args) && ask_yes("Copy all of it into the sandbox?")) {
 			json_put_bool(json_object_at(body, "workspace"), "allowLarge", true);
 			f.since = 0;
 			code = run_once(&f, args, company_id, body, &large);
@@ -366,25 +369,16 @@ static int run_verb(struct cli *cli, const struct args *args)
 VERB(RUN, 100) = {
 	.name = "run",
 	.arguments = "-- CMD... | --prompt TEXT",
-	.summary = "run a command in a leased place and follow it to its end",
-	.help = "Needs no set-up: with no server it starts one in the background. The exit code is "
-		"the\n"
-		"command's own; 124 it timed out, 125 Berth itself failed, 126 and 127 as a shell, "
-		"128+n\n"
-		"signal n. Ctrl-C interrupts the command; a second one ends the run; a third "
-		"leaves it.\n"
-		"Ctrl-Z stops only this program: the run goes on.\n"
-		"In a sandbox the current directory goes along, without what .gitignore and "
-		".berthignore "
-		"leave\n"
-		"out, and what the command changed is merged into it afterwards, also when it "
-		"failed, "
-		"timed\n"
-		"out or was cancelled. What somebody else changed meanwhile stays as it is: a file "
-		"that "
-		"both\n"
-		"changed is kept beside as NAME.berth-<run>, and the exit code is still the "
-		"command's.",
+	.summary = "run a command in a leased place and show its output",
+	.help = "Needs no set-up: if no server is running, it starts one in the background. The "
+		"exit code\nis the command's own; 124: timed out, 125: Berth itself failed, 126 "
+		"and 127 as in a shell,\n128+n: signal n. Ctrl-C interrupts the command; a second "
+		"one kills it; a third leaves the\nrun going. Ctrl-Z stops only this program.\nIn "
+		"a sandbox the command sees a copy of the current directory, without files "
+		"that\n.gitignore and .berthignore leave out. Its changes are merged back when it "
+		"ends, also if it\nfailed, timed out or was cancelled. A file that was also "
+		"changed here is not overwritten:\nthe run's version is put beside it as "
+		"NAME.berth-<run>.",
 	.flags = FLAGS,
 	.takes_command = true,
 	.instead = (const char *const[]){ "prompt", "prompt-file", NULL },

@@ -50,15 +50,14 @@ static int guard(const struct args *args, const char *path, bool *allow, struct 
 	*allow = is_large_allowed(args);
 	if (!what || *allow)
 		return 0;
-	question = xasprintf("%.200s is %s. Let all of it go along?", path, what);
+	question = xasprintf("%.200s is %s. Copy all of it into the sandbox?", path, what);
 	*allow = ask_yes(question);
 	if (*allow)
 		return 0;
-	return error_set(
-		err, ERR_BAD_REQUEST,
-		"%.200s is %s: name a directory by --workspace, use --no-workspace, or say "
-		"--allow-large if all of it is to go along",
-		path, what);
+	return error_set(err, ERR_BAD_REQUEST,
+			 "%.200s is %s: name a directory with --workspace, use --no-workspace, or "
+			 "bring all of it with --allow-large",
+			 path, what);
 }
 
 /*
@@ -87,8 +86,7 @@ static int check_flags(const struct args *args, struct error *err)
 		return error_set(err, ERR_BAD_REQUEST, "--workspace or --no-workspace, not both");
 	for (size_t i = 0; i < ARRAY_SIZE(NEED_WORKSPACE); i++)
 		if (args_has(args, NEED_WORKSPACE[i]))
-			return error_set(err, ERR_BAD_REQUEST,
-					 "--%s says nothing without a workspace",
+			return error_set(err, ERR_BAD_REQUEST, "--%s needs a workspace",
 					 NEED_WORKSPACE[i]);
 	return 0;
 }
@@ -98,7 +96,7 @@ static int need_workspace(const struct args *args, struct error *err)
 	for (size_t i = 0; i < ARRAY_SIZE(NEED_WORKSPACE); i++)
 		if (args_has(args, NEED_WORKSPACE[i]))
 			return error_set(err, ERR_BAD_REQUEST,
-					 "--%s needs a workspace: name one by --workspace",
+					 "--%s needs a workspace: name one with --workspace",
 					 NEED_WORKSPACE[i]);
 	return 0;
 }
@@ -217,8 +215,8 @@ int run_files_workspace(struct cli *cli, const struct args *args, const json_t *
 		if (environment && !cli->quiet && !args_has(args, "no-workspace") &&
 		    !str_equal(json_str(environment, "driver"), "local") && !args_has(args, "cwd"))
 			fprintf(stderr,
-				"berth: in %s, in an empty directory: files of this one are not "
-				"there. --env Local runs here\n",
+				"berth: running in %s with an empty directory (no files copied). "
+				"Use --env Local to run here\n",
 				json_str(environment, "name"));
 		return 0;
 	}
@@ -280,7 +278,7 @@ int run_files_plan(struct cli *cli, struct api *api, const char *company_id, con
 		if (cli->json)
 			puts("null");
 		else
-			puts("no files would go along, and none would come back");
+			puts("no files would be brought, and none would come back");
 		return 0;
 	}
 	json_put_ref(asked, "workspace", workspace);
@@ -299,7 +297,7 @@ int run_files_plan(struct cli *cli, struct api *api, const char *company_id, con
 	print_cell(stdout, json_str(plan, "path"));
 	printf(" (mode %s)", json_str(plan, "mode"));
 	if (json_int(plan, "skippedCount", 0) > 0)
-		printf("; %lld cannot go along", (long long)json_int(plan, "skippedCount", 0));
+		printf("; %lld cannot be brought", (long long)json_int(plan, "skippedCount", 0));
 	puts(str_equal(json_str(workspace, "collect"), "manual")
 		     ? "\nwould keep what the command changes until `berth collect`"
 		     : "\nwould merge what the command changes into the same directory");
@@ -388,7 +386,8 @@ static void print_running(const json_t *workspace)
 			return;
 		}
 		if (shown == 1)
-			fputs("berth: these run by themselves, read them first:\n", stderr);
+			fputs("berth: programs run these by themselves, read them first:\n",
+			      stderr);
 		fputs("berth:   ", stderr);
 		print_cell(stderr, json_str(one, "path"));
 		fprintf(stderr, ": run by %s\n", json_str(one, "runBy"));
@@ -449,7 +448,7 @@ static void print_files(const struct cli *cli, struct api *api, const char *id,
 	if (!text[0] || (cli->quiet && !trouble))
 		return;
 	if (str_equal(json_str(workspace, "phase"), "fetched")) {
-		fprintf(stderr, "berth: %s kept: `berth collect %s` brings them home\n", text, id);
+		fprintf(stderr, "berth: %s kept: `berth collect %s` merges them\n", text, id);
 	} else {
 		fprintf(stderr, "berth: %s%s\n", text, trouble ? ":" : "");
 		if (trouble)

@@ -128,12 +128,12 @@ static const struct flag RUNS_FLAGS[] = {
 	{ "issue", 0, "ID", "only runs of this issue", false },
 	{ "project", 0, "ID", "only runs of this project", false },
 	{ "limit", 0, "N", "at most this many (20)", false },
-	{ "cursor", 0, "CURSOR", "go on where an earlier list ended", false },
+	{ "cursor", 0, "CURSOR", "continue an earlier list", false },
 	{ 0 },
 };
 static const struct flag LOGS_FLAGS[] = {
-	{ "follow", 'f', NULL, "until the run has ended", false },
-	{ "since", 0, "BYTES", "begin at this offset", false },
+	{ "follow", 'f', NULL, "follow until the run has ended", false },
+	{ "since", 0, "BYTES", "start at this offset", false },
 	{ 0 },
 };
 
@@ -147,7 +147,7 @@ VERB(LOGS, 150) = { .name = "logs",
 		    .flags = LOGS_FLAGS,
 		    .min_args = 1,
 		    .max_args = 1,
-		    .summary = "output of a run",
+		    .summary = "show the output of a run",
 		    .run = logs_verb };
 VERB(CANCEL, 160) = { .name = "cancel",
 		      .arguments = "RUN",
@@ -159,5 +159,5 @@ VERB(RETRY, 170) = { .name = "retry",
 		     .arguments = "RUN",
 		     .min_args = 1,
 		     .max_args = 1,
-		     .summary = "the same again, as a new run; prints its id",
+		     .summary = "repeat a run as a new one; prints its id",
 		     .run = retry_verb };

@@ -44,9 +44,7 @@ static int serve(struct cli *cli, const struct args *args)
 
 	/* The variable is for clients, and may stand in the same shell. */
 	if (args_has(args, "url"))
-		return fprintf(stderr,
-			       "berth: serve takes no --url; --listen says where to listen\n"),
-		       EXIT_USAGE;
+		return fprintf(stderr, "berth: serve takes no --url; use --listen\n"), EXIT_USAGE;
 	if (settings_read(&settings, cli, args, &err) < 0)
 		return cli_fail(cli, &err, EXIT_USAGE);
 	if (args_has(args, "idle-after") && !settings.server.idle_exit)
@@ -60,11 +58,10 @@ VERB(SERVE, 600) = {
 	.name = "serve",
 	.arguments = "",
 	.summary = "run the server in the foreground",
-	.help = "One server per data directory; a second one says who holds it and exits 3. The "
-		"API is on\n"
-		"the unix socket for the server's own user and root, and on loopback TCP with "
-		"--listen. Everything here can also stand in a config file (berth.yaml in the data "
-		"directory,\nor /etc/berth/berth.yaml) or in a variable: --log-format is "
+	.help = "One server per data directory; a second one names the first and exits with 3. The "
+		"API is\non the unix socket for the server's own user and root, and on TCP with "
+		"--listen. Every flag\nis also a key of the config file (berth.yaml in the data "
+		"directory, or\n/etc/berth/berth.yaml) and a variable: --log-format is "
 		"BERTH_LOG_FORMAT.",
 	.flags = SERVE_FLAGS,
 	.former = SERVE_FORMER_FLAGS,

@@ -37,8 +37,8 @@ const struct flag SERVE_FLAGS[] = {
 #define FORMER_PATHS "allow-path"
 const struct flag SERVE_FORMER_FLAGS[] = {
 	{ FORMER_PATHS, 0, "DIR",
-	  "is no more: say --allow-root, --allow-mount, --allow-mount-rw or --allow-workspace for "
-	  "what callers with a token may have of this host, each as DIR or COMPANY=DIR; the "
+	  "was removed: use --allow-root, --allow-mount, --allow-mount-rw or --allow-workspace for "
+	  "what callers with a token may use of this host, each as DIR or COMPANY=DIR; the "
 	  "server's own user and root need none of them",
 	  true },
 	{ 0 },
@@ -328,7 +328,7 @@ static int check_environment(const struct settings *settings, const struct confi
 	for (size_t k = 0; k < i; k++)
 		if (is_same_environment(item, json_array_get(said->value, k)))
 			return error_set(
-				err, ERR_VALIDATION, "%s:%d: environment %.100s stands here twice",
+				err, ERR_VALIDATION, "%s:%d: environment %.100s is given twice",
 				settings->file.path, said->item_lines[i], json_str(item, "name"));
 	return 0;
 }

@@ -38,11 +38,12 @@ struct settings {
 	  "postgres://... instead of the embedded database")                                       \
 	X("tls-cert", 0, TEXT, server.tls_cert, "FILE", NULL,                                      \
 	  "certificate chain (PEM): TCP speaks TLS; SIGHUP reads it again")                        \
-	X("tls-key", 0, TEXT, server.tls_key, "FILE", NULL, "its key (PEM), for the owner alone")  \
+	X("tls-key", 0, TEXT, server.tls_key, "FILE", NULL,                                        \
+	  "its key (PEM), readable by its owner and group only")                                   \
 	X("insecure-http", 0, SWITCH, server.insecure_http, NULL, "false",                         \
-	  "listen beyond loopback without TLS all the same")                                       \
+	  "listen beyond loopback without TLS")                                                    \
 	X("allowed-host", 0, LIST, server.allowed_hosts, "NAME", NULL,                             \
-	  "a name clients may know this server by")                                                \
+	  "a host name clients may use for this server")                                           \
 	X("public-url", 0, TEXT, server.public_url, "URL", NULL,                                   \
 	  "how runs reach this server; default: where it listens")                                 \
 	X("run-key", 0, TEXT, server.run_key_path, "FILE", NULL,                                   \
@@ -52,66 +53,67 @@ struct settings {
 	X("allow-local-for-tokens", 0, SWITCH, server.allow_local_for_tokens, NULL, "false",       \
 	  "people with tokens may run commands on this host")                                      \
 	X("default-environment", 0, TEXT, server.default_environment, "NAME", "Sandbox",           \
-	  "where runs go that choose nothing; Local is this host")                                 \
+	  "environment of runs that choose none; Local is this host")                              \
 	X("no-local", 0, SWITCH, server.no_local, NULL, "false",                                   \
-	  "run no command on this host, whatever anybody chose")                                   \
+	  "run no command on this host, whatever a record chooses")                                \
 	X("allow-root", 0, LIST, server.allow.list[ALLOW_ROOT], "DIR", NULL,                       \
-	  "tokens may have roots of native places below it; COMPANY=DIR: of one company")          \
+	  "tokens may use roots of native places below DIR; COMPANY=DIR limits it to one company") \
 	X("allow-mount", 0, LIST, server.allow.list[ALLOW_MOUNT], "DIR", NULL,                     \
-	  "tokens may mount what is below it, to read; COMPANY=DIR: of one company")               \
+	  "tokens may mount directories below DIR, read-only; COMPANY=DIR limits it to one "       \
+	  "company")                                                                               \
 	X("allow-mount-rw", 0, LIST, server.allow.list[ALLOW_MOUNT_RW], "DIR", NULL,               \
-	  "the same, to write; needs --allow-writable-mounts-for-tokens")                          \
+	  "the same, writable; needs --allow-writable-mounts-for-tokens")                          \
 	X("allow-workspace", 0, LIST, server.allow.list[ALLOW_WORKSPACE], "DIR", NULL,             \
-	  "tokens may have workspaces below it; COMPANY=DIR: of one company")                      \
+	  "tokens may use workspaces below DIR; COMPANY=DIR limits it to one company")             \
 	X("allow-host-network-for-tokens", 0, SWITCH, server.allow.open[ALLOW_HOST_NETWORK], NULL, \
-	  "false", "tokens may have places with network host")                                     \
+	  "false", "tokens may use network host")                                                  \
 	X("allow-writable-mounts-for-tokens", 0, SWITCH, server.allow.open[ALLOW_WRITABLE_MOUNTS], \
-	  NULL, "false", "tokens may have writable mounts, below --allow-mount-rw")                \
+	  NULL, "false", "tokens may use writable mounts, below --allow-mount-rw")                 \
 	X("allow-root-user-for-tokens", 0, SWITCH, server.allow.open[ALLOW_ROOT_USER], NULL,       \
 	  "false", "tokens may be root of their places")                                           \
 	X("allow-in-place-for-tokens", 0, SWITCH, server.allow.open[ALLOW_IN_PLACE], NULL,         \
-	  "false", "tokens may have workspaces written where they are, below --allow-workspace")   \
+	  "false", "tokens may use mode in_place, below --allow-workspace")                        \
 	X("allow-sockets-for-tokens", 0, SWITCH, server.allow.open[ALLOW_SOCKETS], NULL, "false",  \
-	  "tokens may reach unix sockets that lie in what their places have mounted")              \
+	  "tokens may use sockets: true, which leaves unix sockets in mounts reachable")           \
 	X("idle-exit", 0, SWITCH, server.idle_exit, NULL, "false",                                 \
-	  "end when nothing runs and nobody has asked for a minute")                               \
+	  "exit when nothing runs and no request came for a minute")                               \
 	X("idle-after", 0, TIME, server.idle_exit_ms, "TIME", "60s",                               \
-	  "with --idle-exit: after this long instead")                                             \
+	  "with --idle-exit: exit after this long")                                                \
 	X("drain", 0, SWITCH, server.drain, NULL, "false",                                         \
 	  "on SIGTERM wait for running runs to end")                                               \
 	X("retention", 0, TIME, server.retention_ms, "TIME", "30d",                                \
-	  "drop finished history older than this")                                                 \
+	  "delete finished history older than this")                                               \
 	X("sweep-every", 0, TIME, server.sweep_ms, "TIME", "1s",                                   \
-	  "look this often for leases that are over")                                              \
+	  "how often to look for leases that are over")                                            \
 	X("reconcile-every", 0, TIME, server.reconcile_ms, "TIME", "30s",                          \
-	  "compare with the providers this often")                                                 \
+	  "how often to compare with the providers")                                               \
 	X("retry-after", 0, TIME, server.cleanup_base_ms, "TIME", "1s",                            \
 	  "first pause before a failed cleanup is tried again")                                    \
 	X("beat-every", 0, TIME, server.beat_ms, "TIME", "10s",                                    \
-	  "tell the other nodes this often that this one lives")                                   \
+	  "how often to record that this node is alive")                                           \
 	X("compress-after", 0, TIME, server.pack_ms, "TIME", "60s",                                \
 	  "compress the log of a run that ended this long ago")                                    \
 	X("absence", 0, TIME, server.absence_ms, "TIME", "15m",                                    \
-	  "a place that no server speaks to ends after this long")                                 \
+	  "a place ends itself when no server has spoken to it for this long")                     \
 	X("max-runs", 0, COUNT, server.max_runs, "N", "256",                                       \
-	  "runs at a time, the others wait; fewer where descriptors are few")                      \
+	  "most runs at a time, the others wait; fewer if the limit of open files is low")         \
 	X("max-leases-per-company", 0, COUNT, server.quota.leases, "N", "1024",                    \
-	  "leases a company may hold at a time; 0: no limit")                                      \
+	  "most leases of a company at a time; 0: no limit")                                       \
 	X("max-runs-per-company", 0, COUNT, server.quota.runs, "N", "192",                         \
-	  "runs of a company at a time, the others wait; 0: no limit")                             \
+	  "most runs of a company at a time, the others wait; 0: no limit")                        \
 	X("max-queue-per-company", 0, COUNT, server.quota.queued, "N", "10000",                    \
-	  "runs of a company that may wait; more are refused; 0: no limit")                        \
+	  "most queued runs of a company; more are refused; 0: no limit")                          \
 	X("max-collect-files", 0, COUNT, server.max_collect_files, "N", "1000000",                 \
-	  "files that may come home of one run; what is beyond stays behind, and is told")         \
+	  "most files collected from one run; the rest is left behind and reported")               \
 	X("max-collect-mb", 0, COUNT, server.max_collect_mb, "N", "16384",                         \
-	  "MiB that may come home of one run; the same")                                           \
+	  "most MiB collected from one run; the rest is left behind and reported")                 \
 	X("metrics-public", 0, SWITCH, server.metrics_public, NULL, "false",                       \
-	  "/metrics for anybody who can connect, not only for admins")                             \
+	  "open /metrics to every caller that can connect")                                        \
 	X("log-level", 0, WORD, log_level, "debug|info|warn|error", "info",                        \
-	  "what is worth a line; debug has every request")                                         \
-	X("log-format", 0, WORD, log_format, "text|json", "text", "lines for people or programs")  \
+	  "lowest level to log; debug logs every request")                                         \
+	X("log-format", 0, WORD, log_format, "text|json", "text", "format of log lines")           \
 	X("log-file", 0, TEXT, server.log_file, "PATH", NULL,                                      \
-	  "lines go there instead of stderr; SIGHUP opens it anew")                                \
+	  "log to this file instead of stderr; SIGHUP opens it again")                             \
 	X("verbose", 'v', SWITCH, verbose, NULL, "false", "the same as --log-level debug")
 
 extern const struct flag SERVE_FLAGS[];

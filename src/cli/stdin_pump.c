@@ -67,7 +67,7 @@ static void *feed(void *arg)
 		r = send_piece(feeder, true, &err);
 	/* A command that ends without reading all of its input is nothing to talk about. */
 	if (r < 0 && err.code != ERR_CONFLICT && err.code != ERR_NOT_FOUND)
-		fprintf(stderr, "berth: standard input broke off: %s\n", err.message);
+		fprintf(stderr, "berth: standard input ended early: %s\n", err.message);
 	api_close(feeder->api);
 	free(feeder->data_path);
 	free(feeder->end_path);

@@ -136,10 +136,10 @@ static int token_revoke(struct cli *cli, const struct args *args)
 static const struct flag CREATE_FLAGS[] = {
 	WHOSE,
 	{ "name", 0, "NAME", "what it is for (\"cli\")", false },
-	{ "expires", 0, "TIME", "how long it counts: 30d, 12h or never (users 30d, agents never)",
+	{ "expires", 0, "TIME", "how long it is valid: 30d, 12h or never (users 30d, agents never)",
 	  false },
 	{ "only", 0, "PERMISSION",
-	  "it is good for this alone: metrics:read, leases:use, ...; may repeat", true },
+	  "limit the token to this permission: metrics:read, leases:use, ...", true },
 	{ 0 },
 };
 static const struct flag WHOSE_FLAGS[] = { WHOSE, { 0 } };
@@ -148,11 +148,10 @@ VERB(TOKEN_CREATE, 460) = {
 	.name = "token create",
 	.arguments = "",
 	.flags = CREATE_FLAGS,
-	.summary = "make a token; prints it, this once",
-	.help = "Without --user and --agent it is one's own. A scraper of /metrics needs no more "
-		"than\n"
-		"--only metrics:read. Give it to others in BERTH_TOKEN or "
-		"in a file\nfor --token-file; only a hash of it is kept.",
+	.summary = "make a token and print it, this once",
+	.help = "Without --user and --agent the token is your own. A scraper of /metrics needs "
+		"only\n--only metrics:read. Use the token in BERTH_TOKEN or in a file for "
+		"--token-file.\nThe server keeps only a hash of it.",
 	.run = token_create,
 };
 VERB(TOKEN_LS, 461) = { .name = "token ls",
@@ -165,5 +164,5 @@ VERB(TOKEN_REVOKE, 462) = { .name = "token revoke",
 			    .flags = WHOSE_FLAGS,
 			    .min_args = 1,
 			    .max_args = 1,
-			    .summary = "end a token at once (--agent for an agent's)",
+			    .summary = "revoke a token at once (--agent for an agent's)",
 			    .run = token_revoke };

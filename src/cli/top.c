@@ -413,7 +413,7 @@ static int top_verb(struct cli *cli, const struct args *args)
 	int r;
 
 	if (!once && !terminal_is_here()) {
-		fputs("berth: top needs a terminal; --once prints what there is now\n", stderr);
+		fputs("berth: top needs a terminal; --once prints the current state\n", stderr);
 		return EXIT_USAGE;
 	}
 	r = api_connect(cli, true, &top.api, &err);
@@ -434,13 +434,13 @@ static int top_verb(struct cli *cli, const struct args *args)
 }
 
 static const struct flag FLAGS[] = {
-	{ "once", 0, NULL, "print what there is now and end", false },
+	{ "once", 0, NULL, "print the current state and exit", false },
 	{ 0 },
 };
 
 VERB(TOP, 220) = { .name = "top",
 		   .arguments = "",
 		   .flags = FLAGS,
-		   .summary = "a live view of environments, leases and runs",
+		   .summary = "show environments, leases and runs, live",
 		   .help = "q quits. --once --json is for programs.",
 		   .run = top_verb };

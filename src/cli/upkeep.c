@@ -117,38 +117,38 @@ static const struct flag FAULTS_FLAGS[] = {
 	{ 0 },
 };
 static const struct flag PRUNE_FLAGS[] = {
-	{ "older-than", 0, "TIME", "what ended longer ago than this (30d)", false },
-	{ "only", 0, "KIND", "runs, leases, activity, events, keys, execs or workspaces alone",
-	  false },
-	{ "dry-run", 0, NULL, "only count what would go: runs, leases, activity, workspaces",
-	  false },
+	{ "older-than", 0, "TIME", "delete what ended longer ago than this (30d)", false },
+	{ "only", 0, "KIND",
+	  "only this kind: runs, leases, activity, events, keys, execs or workspaces", false },
+	{ "dry-run", 0, NULL,
+	  "only count what would be deleted: runs, leases, activity, workspaces", false },
 	{ 0 },
 };
 
-VERB(AUDIT, 620) = { .name = "audit",
+VERB(AUDIT,
+     620) = { .name = "audit",
+	      .arguments = "",
+	      .run = audit,
+	      .summary = "list objects that no place explains; exit code 1 if there is one" };
+VERB(PRUNE, 640) = { .name = "prune",
 		     .arguments = "",
-		     .run = audit,
-		     .summary = "every object that no place explains; exit 1 if there is one" };
-VERB(PRUNE, 640) = {
-	.name = "prune",
-	.arguments = "",
-	.flags = PRUNE_FLAGS,
-	.run = prune,
-	.help = "Work that was not collected is kept for 30 days whatever --older-than says, and "
-		"collected\nwork, with the files it displaced, for 7 days. A run stays as long as "
-		"such work.",
-	.summary = "drop finished history"
-};
+		     .flags = PRUNE_FLAGS,
+		     .run = prune,
+		     .help = "Whatever --older-than is, work that was not collected stays for 30 "
+			     "days, and collected\nwork, with the files it displaced, for 7 days. "
+			     "A run stays as long as its work.",
+		     .summary = "delete finished history" };
 VERB(BACKUP, 650) = { .name = "backup",
 		      .arguments = "[FILE]",
 		      .max_args = 1,
 		      .run = backup,
-		      .summary = "copy the database while it is in use; prints where" };
-VERB(VERSION, 710) = {
-	.name = "version", .arguments = "", .run = version, .summary = "version of this program"
-};
+		      .summary = "copy the database while it is in use; prints the copy's path" };
+VERB(VERSION, 710) = { .name = "version",
+		       .arguments = "",
+		       .run = version,
+		       .summary = "print the version of this program" };
 VERB(FAULTS, 700) = { .name = "faults",
 		      .arguments = "",
 		      .flags = FAULTS_FLAGS,
 		      .run = faults,
-		      .summary = "names that BERTH_FAULT understands (for tests)" };
+		      .summary = "list the names for BERTH_FAULT (for tests)" };

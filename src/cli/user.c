@@ -63,7 +63,8 @@ static int user_set(struct cli *cli, const struct args *args)
 
 	if (!put_choice(args, "admin", "no-admin", "isInstanceAdmin", body) ||
 	    !put_choice(args, "disable", "enable", "disabled", body))
-		return fprintf(stderr, "berth: that is both yes and no\n"), EXIT_USAGE;
+		return fprintf(stderr, "berth: these two flags contradict each other\n"),
+		       EXIT_USAGE;
 	if (api_connect(cli, true, &api, &err) < 0 ||
 	    api_call(api, "GET", "/api/users", NULL, &users, &err) < 0 ||
 	    api_pick(users, args->positional[0], "user", &user, &err) < 0 ||
@@ -112,9 +113,9 @@ static const struct flag ADD_FLAGS[] = {
 };
 static const struct flag SET_FLAGS[] = {
 	{ "admin", 0, NULL, "may do everything in every company", false },
-	{ "no-admin", 0, NULL, "only what memberships say", false },
-	{ "disable", 0, NULL, "their tokens count no more", false },
-	{ "enable", 0, NULL, "they count again", false },
+	{ "no-admin", 0, NULL, "only what the person's memberships allow", false },
+	{ "disable", 0, NULL, "make the person's tokens invalid", false },
+	{ "enable", 0, NULL, "make them valid again", false },
 	{ 0 },
 };
 
@@ -132,8 +133,9 @@ VERB(USER_SET, 482) = { .name = "user set",
 			.flags = SET_FLAGS,
 			.min_args = 1,
 			.max_args = 1,
-			.summary = "make somebody an admin, or keep them out",
+			.summary = "make a person an admin, or disable their tokens",
 			.run = user_set };
-VERB(WHOAMI, 520) = {
-	.name = "whoami", .arguments = "", .summary = "who one is to the server", .run = whoami
-};
+VERB(WHOAMI, 520) = { .name = "whoami",
+		      .arguments = "",
+		      .summary = "show who you are to the server",
+		      .run = whoami };

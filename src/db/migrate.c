@@ -206,8 +206,8 @@ int migrate(struct db *db, const struct migration *known, const struct db_option
 				 (long long)schema.version, (long long)newest);
 	if (!schema.exists && schema.foreign_tables > 0)
 		return error_set(err, ERR_DB_SCHEMA,
-				 "the database holds %lld tables that are not Berth's; "
-				 "give it a file of its own",
+				 "the database has %lld tables that are not Berth's; give Berth a "
+				 "file of its own",
 				 (long long)schema.foreign_tables);
 
 	if (db->engine->adopt(db, err) < 0)

@@ -67,7 +67,8 @@ static int check_whole(sqlite3 *db, struct error *err)
 
 	if (r >= 0 && (r == 0 || !streq((const char *)sqlite3_column_text(stmt, 0), "ok")))
 		r = error_set(err, ERR_DB, "the backup is damaged: %.200s",
-			      r ? (const char *)sqlite3_column_text(stmt, 0) : "it says nothing");
+			      r ? (const char *)sqlite3_column_text(stmt, 0)
+				: "it printed no error");
 	sqlite3_finalize(stmt);
 	if (r < 0)
 		return -1;
@@ -90,11 +91,11 @@ static int check_version(sqlite3 *db, struct restored *found, struct error *err)
 		found->version = sqlite3_column_int64(stmt, 0);
 	sqlite3_finalize(stmt);
 	if (r < 0)
-		return error_wrap(err, "this is no database of Berth");
+		return error_wrap(err, "this is not a database of Berth");
 	for (const struct migration *m = migrations; m->version; m++)
 		newest = m->version;
 	if (found->version < 1)
-		return error_set(err, ERR_DB_SCHEMA, "this is no database of Berth");
+		return error_set(err, ERR_DB_SCHEMA, "this is not a database of Berth");
 	if (found->version > newest)
 		return error_set(err, ERR_DB_SCHEMA,
 				 "the backup has schema version %lld, this program knows up to "

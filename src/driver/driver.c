@@ -322,7 +322,7 @@ static int open_without_relay(const struct drivers *d, const struct place *place
 
 	if (!directory)
 		return error_set(err, ERR_PROTOCOL,
-				 "provider \"%s\" does not say where its place is",
+				 "provider \"%s\" does not report where its place is",
 				 place->provider);
 	caller = xcalloc(1, sizeof(*caller));
 	caller->drivers = *d;

@@ -394,7 +394,7 @@ static int sandbox_open(struct driver_host *host, const struct place *place, str
 		return r < 0 ? -1 : 0;
 	if (!directory)
 		return error_set(err, ERR_PROTOCOL,
-				 "provider \"%s\" does not say where its place is",
+				 "provider \"%s\" does not report where its place is",
 				 place->provider);
 	return place_exec_open(host, place, directory, directory, err);
 }

@@ -192,7 +192,7 @@ static int judge(struct guard *g, const struct moved *m, char **why, struct erro
 	if (ignore_is_rule_file(m->path, strlen(m->path)) && shows_more(g, m, &yes, err) < 0)
 		return -1;
 	if (yes) {
-		*why = xasprintf("\"%.200s\" would show later runs what is hidden from them now",
+		*why = xasprintf("\"%.200s\" would show later runs files that are hidden now",
 				 m->path);
 		return 0;
 	}
@@ -275,7 +275,7 @@ int git_guard_commits(const struct git_quarantine *q, enum git_care care, const 
 			error_move(err, &bad);
 			return -1;
 		}
-		*why = xstrdup("they change more files than can be looked at");
+		*why = xstrdup("they change more files than can be checked");
 		return 0;
 	}
 	rc = judge_raw(&g, buf_str(&text), text.len, why, err);

@@ -49,7 +49,7 @@ int git_read_file(const struct git_repo *repo, const char *dir, const char *name
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "read %s", path);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, ERR_UNPROCESSABLE, "%s is no regular file", path);
+		return error_set(err, ERR_UNPROCESSABLE, "%s is not a regular file", path);
 	if (fd_read_all(fd, out, max, err) < 0)
 		return error_wrap(err, "%s", path);
 	*there = true;
@@ -200,8 +200,8 @@ static int find_dirs(struct git_repo *repo, mode_t type, struct error *err)
 			return -1;
 	} else {
 		return error_set(err, ERR_UNPROCESSABLE,
-				 "%s is a link or no file at all; put the repository itself there, "
-				 "or use git init --separate-git-dir",
+				 "%s is a link or not a file; put the repository itself there, or "
+				 "use git init --separate-git-dir",
 				 dir);
 	}
 	return find_common_dir(repo, err);

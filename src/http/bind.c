@@ -18,7 +18,8 @@ static int parse_address(const char *text, bool wide, struct sockaddr_storage *o
 	int64_t port;
 
 	if (!colon || !parse_i64(colon + 1, 0, 65535, &port))
-		return error_set(err, ERR_VALIDATION, "%s is no address; use 127.0.0.1:PORT", text);
+		return error_set(err, ERR_VALIDATION, "%s is not an address; use 127.0.0.1:PORT",
+				 text);
 
 	_cleanup_free_ char *host = xstrndup(text, (size_t)(colon - text));
 	size_t host_len = strlen(host);
@@ -41,12 +42,12 @@ static int parse_address(const char *text, bool wide, struct sockaddr_storage *o
 		    (wide || address_is_loopback(out)))
 			return 0;
 	}
-	return error_set(err, ERR_VALIDATION,
-			 wide ? "%s is no address; use 0.0.0.0:PORT, [::]:PORT or one of this "
-				"machine's"
-			      : "%s is no loopback address: beyond this machine a server needs "
-				"--tls-cert and --tls-key (or --insecure-http)",
-			 text);
+	return error_set(
+		err, ERR_VALIDATION,
+		wide ? "%s is not an address; use 0.0.0.0:PORT, [::]:PORT or one of this machine's"
+		     : "%s is not a loopback address: beyond this machine a server needs "
+		       "--tls-cert and --tls-key (or --insecure-http)",
+		text);
 }
 
 int http_bind(const char *address, bool wide, int *fd_out, int *port, struct error *err)

@@ -115,7 +115,7 @@ static int check_framing(struct exchange *exchange, struct error *err)
 	if (headers->malformed)
 		return error_set(err, ERR_BAD_REQUEST, "%s", headers->malformed);
 	if (headers->repeated)
-		return error_set(err, ERR_BAD_REQUEST, "a header stands twice in the request");
+		return error_set(err, ERR_BAD_REQUEST, "a header is given twice in the request");
 	if (headers->content_length && headers->transfer_encoding)
 		return error_set(err, ERR_BAD_REQUEST,
 				 "Content-Length and Transfer-Encoding exclude each other");

@@ -30,7 +30,7 @@ static int check_listener(int fd, bool of_sandbox, pid_t *pid, struct error *err
 	socklen_t size = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		return error_errno(err, errno, "asking who listens");
+		return error_errno(err, errno, "identifying the process that listens");
 	/* The relay of a sandbox is root of its namespace only: its uid here is one of a range, and
 	 * what it must know to be believed is the key. */
 	if (!of_sandbox && peer.uid != geteuid() && peer.uid != 0)

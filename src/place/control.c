@@ -106,7 +106,7 @@ static struct open_place *place_of(struct places *places, const char *exec_id,
 	}
 	pthread_mutex_unlock(&places->lock);
 	if (!place)
-		error_set(err, ERR_NOT_FOUND, "no such exec is going");
+		error_set(err, ERR_NOT_FOUND, "no such exec is running");
 	return place;
 }
 
@@ -129,7 +129,7 @@ static int signal_shell(struct places *places, const char *exec_id, int number,
 		return shell_refuse(err, "a command there cannot be sent signals, only be ended "
 					 "(cancel it, or KILL its whole tree)");
 	if (places_cancel(places, exec_id, EXEC_CANCELLED, true) < 0)
-		return error_set(err, ERR_NOT_FOUND, "no such exec is going");
+		return error_set(err, ERR_NOT_FOUND, "no such exec is running");
 	return 0;
 }
 
@@ -145,7 +145,7 @@ int places_signal(struct places *places, const char *exec_id, int number, enum e
 	_cleanup_place_ struct open_place *place = NULL;
 
 	if (number < 1 || number > 64 || (size_t)target >= ARRAY_SIZE(targets))
-		return error_set(err, ERR_VALIDATION, "%d is no signal", number);
+		return error_set(err, ERR_VALIDATION, "%d is not a signal", number);
 	m.target = targets[target];
 	place = place_of(places, exec_id, m.exec_id, err);
 	if (place && place_is_shell(place))
@@ -185,7 +185,7 @@ int places_forget(struct places *places, const char *place_id, int64_t generatio
 	if (!place || place_is_shell(place))
 		return 0;
 	if (!exec_wire_id(exec_id, m.exec_id))
-		return error_set(err, ERR_VALIDATION, "this is no exec id");
+		return error_set(err, ERR_VALIDATION, "this is not an exec id");
 	if (SAY_GUARDED("channel.forget", forget(place, &m, &why), &why) == 0 ||
 	    why.code == ERR_NOT_FOUND || why.code == ERR_LEASE_LOST)
 		return 0;

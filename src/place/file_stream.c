@@ -208,7 +208,7 @@ int place_file_create(const struct place_ref *ref, const char *path,
 
 	*out = NULL;
 	if (options->mode > 0777)
-		return error_set(err, ERR_VALIDATION, "%o is no mode of a file",
+		return error_set(err, ERR_VALIDATION, "%o is not a file mode",
 				 (unsigned)options->mode);
 	if (shell)
 		return create_shell(shell, path, options, out, err);

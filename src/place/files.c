@@ -227,7 +227,7 @@ json_t *place_file_list(const struct place_ref *ref, const char *path, const cha
 	if (shell)
 		return shell_file_list(shell, path, cursor, limit, err);
 	if (!parse_cursor(cursor, &m.cursor)) {
-		error_set(err, ERR_VALIDATION, "this is no cursor of a listing");
+		error_set(err, ERR_VALIDATION, "this is not a cursor of a listing");
 		return NULL;
 	}
 	if (file_ask(ref, &call, err) < 0)
@@ -244,7 +244,7 @@ static bool mode_is_valid(uint32_t mode, struct error *err)
 {
 	if (mode <= 07777)
 		return true;
-	error_set(err, ERR_VALIDATION, "%o is no mode of a file", (unsigned)mode);
+	error_set(err, ERR_VALIDATION, "%o is not a file mode", (unsigned)mode);
 	return false;
 }
 

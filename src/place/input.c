@@ -117,7 +117,8 @@ static int feed(struct exec *exec, const char *data, size_t len, bool end, int64
 		if (closed && len == 0)
 			return 0;
 		if (closed)
-			return error_set(err, ERR_CONFLICT, "nobody reads its standard input");
+			return error_set(err, ERR_CONFLICT,
+					 "the command does not read its standard input");
 		if (done)
 			return 0;
 		if (boottime_ms() >= deadline)
@@ -138,7 +139,7 @@ int places_write_stdin(struct places *places, const char *exec_id, const void *d
 		atomic_fetch_add(&exec->refs, 1);
 	pthread_mutex_unlock(&places->lock);
 	if (!exec)
-		return error_set(err, ERR_NOT_FOUND, "no such exec is going");
+		return error_set(err, ERR_NOT_FOUND, "no such exec is running");
 	if (place_is_shell(exec->place))
 		rc = shell_refuse(err, "standard input has to be given whole, with the command");
 	else

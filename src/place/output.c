@@ -34,7 +34,7 @@ static bool is_unwanted(struct exec *exec)
 static int wait_for_room(struct exec *exec, const struct error *why, bool *told, struct error *err)
 {
 	if (exec_is_detached(exec))
-		return error_set(err, ERR_UNAVAILABLE, "the server is going");
+		return error_set(err, ERR_UNAVAILABLE, "the server is stopping");
 	if (is_unwanted(exec))
 		return 1;
 	if (!*told)

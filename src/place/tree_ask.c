@@ -42,7 +42,7 @@ int tree_ask_name(struct tree_ask *ask, struct error *err)
 			continue;
 		}
 		if (!tree_path_is_valid(path, strlen(path)))
-			return error_set(err, ERR_BAD_PATH, "this is no path of a tree");
+			return error_set(err, ERR_BAD_PATH, "this is not a path of a tree");
 		wire_record_append(&ask->flow.out, RECORD_PATH, path, strlen(path));
 		buf_append(&ask->paths, path, strlen(path) + 1);
 		ask->count++;

@@ -110,7 +110,7 @@ static int take_record(struct tree_flow *f, const struct record *record, struct 
 	switch (record->kind) {
 	case RECORD_TICK:
 		if (++f->ticks > TICKS_MAX)
-			return tree_flow_violated(f, err, "words without end and nothing said");
+			return tree_flow_violated(f, err, "it sent an endless record");
 		return 0;
 	case RECORD_DONE:
 		f->done = true;
@@ -165,7 +165,7 @@ static int complete_partial(struct tree_flow *f, const uint8_t **data, size_t *l
 	if (f->partial.len < RECORD_HEADER_SIZE && !gather(f, RECORD_HEADER_SIZE, data, len))
 		return 0;
 	if (wire_record_parse_header((const uint8_t *)f->partial.data, &record, err) < 0)
-		return tree_flow_violated(f, err, "a record that is none");
+		return tree_flow_violated(f, err, "it sent an invalid record");
 	if (record.kind == RECORD_CONTENT) {
 		f->content_left = record.length;
 		buf_reset(&f->partial);
@@ -196,7 +196,7 @@ int tree_flow_feed(struct tree_flow *f, const uint8_t *data, size_t len, struct 
 		if (f->partial.len == 0)
 			r = wire_record_parse(data, len, &record, &used, err);
 		if (r < 0)
-			return tree_flow_violated(f, err, "a record that is none");
+			return tree_flow_violated(f, err, "it sent an invalid record");
 		if (r == 0) {
 			if (complete_partial(f, &data, &len, err) < 0)
 				return -1;

@@ -35,7 +35,7 @@ static int take_begin(struct tree_getting *g, const struct record *record, struc
 	if (g->in_file || !tree_ask_expected(&g->ask, entry.path, entry.path_len))
 		return violated(g, err, "an answer about another path");
 	if (entry.type != TREE_FILE || (entry.flags & TREE_HAS_HASH))
-		return violated(g, err, "an entry that is no file's");
+		return violated(g, err, "it sent an entry that is not a file");
 	g->in_file = !(entry.flags & TREE_UNREADABLE);
 	if (g->in_file && g->get->max_file > 0 && entry.size > g->get->max_file)
 		return violated(g, err, "a file larger than was asked for");

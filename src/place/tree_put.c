@@ -129,7 +129,7 @@ static int send_portion(struct tree_writer *w, struct error *err)
 static int check_entry(const struct tree_entry *entry, enum tree_type type, struct error *err)
 {
 	if (entry->type != type || !tree_path_is_valid(entry->path, entry->path_len))
-		return error_set(err, ERR_BAD_PATH, "this is no entry that can be written");
+		return error_set(err, ERR_BAD_PATH, "this is not an entry that can be written");
 	return 0;
 }
 
@@ -252,7 +252,7 @@ int tree_writer_remove(struct tree_writer *w, const char *path, struct error *er
 	if (ready(w, false, err) < 0)
 		return -1;
 	if (!tree_path_is_valid(path, strlen(path)))
-		return error_set(err, ERR_BAD_PATH, "this is no path of a tree");
+		return error_set(err, ERR_BAD_PATH, "this is not a path of a tree");
 	wire_record_append(&w->flow.out, RECORD_REMOVE, path, strlen(path));
 	return send_portion(w, err);
 }

@@ -21,9 +21,8 @@ static int check_order(struct tree_scanning *s, const struct tree_entry *entry, 
 	    tree_path_compare(s->last, s->last_len, entry->path, entry->path_len) >= 0)
 		return tree_flow_violated(&s->flow, err, "entries of a tree out of order");
 	if (!tree_path_is_within(s->last, s->dir_len, entry->path, parent))
-		return tree_flow_violated(&s->flow, err,
-					  "an entry in something that is no "
-					  "directory");
+		return tree_flow_violated(
+			&s->flow, err, "it sent an entry inside something that is not a directory");
 	memcpy(s->last, entry->path, entry->path_len);
 	s->last_len = entry->path_len;
 	s->dir_len =
@@ -41,7 +40,8 @@ int tree_scanning_take(void *arg, const struct record *record, struct error *err
 	if (tree_flow_entry(&s->flow, record, &entry, err) < 0 || check_order(s, &entry, err) < 0)
 		return -1;
 	if (entry.type == TREE_NONE || (entry.flags & TREE_HAS_HASH))
-		return tree_flow_violated(&s->flow, err, "an entry that says what it cannot know");
+		return tree_flow_violated(&s->flow, err,
+					  "it sent an entry with fields it cannot know");
 	if (s->left-- == 0)
 		return tree_flow_violated(&s->flow, err, "more entries than were asked for");
 	return s->fn(s->arg, &entry, err);

@@ -299,7 +299,7 @@ static int update_environment(struct tx *tx, void *arg, struct error *err)
 		return -1;
 	if (patch->merged_with && patch->merged_with != row->updated_at)
 		return error_set(err, ERR_CONFLICT,
-				 "the environment was changed by somebody else meanwhile");
+				 "another request changed the environment in the meantime");
 	apply_patch(row, patch);
 	if (check_host(change->actor, row, err) < 0)
 		return -1;

@@ -350,7 +350,7 @@ static int check_owners(struct tx *tx, const struct membership_writing *w,
 
 	if (r == 0)
 		return error_set(err, ERR_CONFLICT,
-				 "a company needs an owner: make somebody else one first");
+				 "a company needs an owner: make another member one first");
 	return r < 0 ? -1 : 0;
 }
 

@@ -71,8 +71,7 @@ static const struct field CONFIG_FIELDS[] = {
 };
 
 #define NAME                                                                                       \
-	.name = "name", .type = FIELD_STRING, .min = 1, .max = NAME_MAX_BYTES,                     \
-	.summary = "What people call it"
+	.name = "name", .type = FIELD_STRING, .min = 1, .max = NAME_MAX_BYTES, .summary = "Its name"
 #define TEXT(key, text)                                                                            \
 	{                                                                                          \
 		.name = key, .type = FIELD_STRING, .flags = FIELD_NULLABLE, .max = TEXT_MAX,       \

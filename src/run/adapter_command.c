@@ -153,8 +153,8 @@ static int fill(const struct adapter *adapter, const json_t *config,
 
 	if (!adapter->config)
 		return error_set(err, ERR_UNSUPPORTED_ADAPTER,
-				 "adapter \"%s\" speaks to a service of its own: there is no "
-				 "command that could be started in a place",
+				 "adapter \"%s\" calls a service of its own: it has no command to "
+				 "start in a place",
 				 adapter->type);
 	if (build_argv(adapter, config, &out->argv, err) < 0 ||
 	    adapter_environment(config, &out->env, err) < 0)

@@ -95,7 +95,7 @@ int runs_pack_logs(struct runs *runs, int64_t before_ms, const atomic_bool *stop
 		return -1;
 	do {
 		if (atomic_load(stop))
-			return error_set(err, ERR_CANCELLED, "compressing was broken off");
+			return error_set(err, ERR_CANCELLED, "compressing was stopped");
 		if (db_read(runs->db, find_ended, p, err) < 0 || pack_batch(runs, p, stop, err) < 0)
 			return -1;
 		if (p->count && DB_WRITE(runs->db, "run.packed", write_progress, p, err) < 0)

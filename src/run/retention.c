@@ -200,7 +200,7 @@ int runs_audit_files(struct runs *runs, json_t *list, struct error *err)
 		json_put_str(entry, "id", *id);
 		json_put_str(entry, "where", "workspaces");
 		json_put_str(entry, "reason",
-			     "results of a run or a lease that is not there any more: look at the "
+			     "results of a run or a lease that no longer exists: look at the "
 			     "directory and remove it");
 		json_put_time(entry, "since", 0);
 		json_array_append_new(list, entry);

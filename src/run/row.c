@@ -269,11 +269,11 @@ static int parse_cursor(const char *cursor, struct page *page, struct error *err
 	if (!cursor)
 		return 0;
 	if (!dot || (size_t)(dot - cursor) >= sizeof(number) || !id_is_valid(dot + 1))
-		return error_set(err, ERR_VALIDATION, "cursor is not one this server gave out");
+		return error_set(err, ERR_VALIDATION, "cursor is not one that this server issued");
 	memcpy(number, cursor, (size_t)(dot - cursor));
 	number[dot - cursor] = 0;
 	if (!parse_i64(number, 0, INT64_MAX, &page->before_ms))
-		return error_set(err, ERR_VALIDATION, "cursor is not one this server gave out");
+		return error_set(err, ERR_VALIDATION, "cursor is not one that this server issued");
 	id_copy(page->before_id, dot + 1);
 	return 0;
 }

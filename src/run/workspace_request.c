@@ -19,21 +19,21 @@ const char *const WORKSPACE_COLLECTS[] = { "auto", "manual", "careful", NULL };
 
 const struct field WORKSPACE_WISH_FIELDS[] = {
 	{ "path", FIELD_STRING, 0, 1, PATH_MAX - 1,
-	  .summary = "absolute directory on the server's machine; needed unless mode is none" },
+	  .summary = "absolute directory on the server's machine; required unless mode is none" },
 	{ "mode", FIELD_STRING, 0, .one_of = WORKSPACE_MODE_NAMES,
-	  .summary = "how the files get there; auto unless given" },
+	  .summary = "how the files get there; default: auto" },
 	{ "collect", FIELD_STRING, 0, .one_of = WORKSPACE_COLLECTS,
-	  .summary = "auto: what the run changed is merged into path when it has ended; careful: "
-		     "the same, but what runs by itself is put beside its name; manual: it is kept "
-		     "until POST /api/runs/:id/collect. Unless given: careful for runs of agents, "
-		     "else auto. Agents may not say auto" },
+	  .summary = "auto: the run's changes are merged into path when it has ended; careful: the "
+		     "same, but files that run by themselves are put beside their names; manual: "
+		     "the changes are kept until POST /api/runs/:id/collect. Default: careful for "
+		     "runs of agents, else auto. Agents may not choose auto" },
 	{ "root", FIELD_STRING, FIELD_NULLABLE, 1, PATH_MAX - 1,
-	  .summary = "absolute directory in the place; the place's own unless given" },
+	  .summary = "absolute directory in the place; default: the place's workspace" },
 	{ "allowLarge", FIELD_BOOL, 0,
-	  .summary = "also a home directory, and more files and bytes than are usual" },
+	  .summary = "allows a home directory, and more files and bytes than the default limits" },
 	{ "show", FIELD_STRING_ARRAY, FIELD_NONBLANK, 0, WORKSPACE_SHOWN_MAX,
-	  .summary = "paths beneath path that the run sees although their names or rules hide "
-		     "them. Not for agents" },
+	  .summary = "paths below path that the run sees although names or rules hide them. Not "
+		     "for agents" },
 	{ 0 },
 };
 
@@ -112,8 +112,8 @@ int workspace_trusted(const struct actor *actor, const json_t *wish, struct erro
 				 "workspace.show: agents may not choose what is shown to a run");
 	if (str_equal(json_str(wish, "collect"), WORKSPACE_COLLECTS[0]))
 		return error_set(err, ERR_FORBIDDEN,
-				 "workspace.collect: what an agent starts is collected with care: "
-				 "say careful or manual, or leave it out");
+				 "workspace.collect: runs that an agent starts are collected with "
+				 "careful: use careful or manual, or leave it out");
 	return 0;
 }
 
@@ -127,8 +127,8 @@ static int check_shown(const json_t *wish, struct error *err)
 
 		if (!tree_path_is_valid(path, strlen(path)))
 			return error_set(err, ERR_VALIDATION,
-					 "workspace.show: \"%.300s\" is no path beneath the "
-					 "workspace, without . and ..",
+					 "workspace.show: \"%.300s\" is not a path below the "
+					 "workspace without . and ..",
 					 path);
 	}
 	return 0;
@@ -148,7 +148,7 @@ int workspace_wanted(const struct runs *runs, const struct actor *actor, const c
 	if (!runs->engine)
 		return error_set(err, ERR_UNPROCESSABLE, "this server keeps no workspaces");
 	if (!path)
-		return error_set(err, ERR_VALIDATION, "workspace.path is needed");
+		return error_set(err, ERR_VALIDATION, "workspace.path is required");
 	if (check_text(wish, "path", err) < 0 || check_text(wish, "root", err) < 0 ||
 	    check_shown(wish, err) < 0 || workspace_trusted(actor, wish, err) < 0)
 		return -1;

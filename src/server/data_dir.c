@@ -171,7 +171,7 @@ static int split_path(const char *path, int *dirfd, const char **name, struct er
 
 	*name = slash ? slash + 1 : path;
 	if (!path_is_segment(*name))
-		return error_set(err, ERR_VALIDATION, "%s is no path for a socket", path);
+		return error_set(err, ERR_VALIDATION, "%s is not a valid path for a socket", path);
 	return dir_open(AT_FDCWD, dir[0] ? dir : "/", dirfd, err);
 }
 
@@ -185,7 +185,7 @@ static int remove_stale(int dirfd, const char *name, const struct sockaddr_un *a
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot look at %s", name);
 	if (!S_ISSOCK(st.st_mode))
-		return error_set(err, ERR_CONFLICT, "%s is there and is no socket", name);
+		return error_set(err, ERR_CONFLICT, "%s exists and is not a socket", name);
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
 		return error_set(err, ERR_LOCKED, "another server listens on %s", name);
 	if (unlinkat(dirfd, name, 0) < 0)

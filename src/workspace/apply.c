@@ -82,7 +82,7 @@ static bool link_escapes(const struct tree_entry *link)
 static char *remark(const struct act *act, const struct host_view *host)
 {
 	if (link_escapes(&act->place))
-		return xstrdup("came home as it is: a link that leads out of the workspace");
+		return xstrdup("kept unchanged: a link that leads out of the workspace");
 	if (act->kind == ACT_SWAP && act->expected.type == TREE_FILE && host->st.st_nlink > 1)
 		return xstrdup("the host's file has other names (hard links), which keep the old "
 			       "content");
@@ -340,8 +340,7 @@ static int add(struct pass *p, const struct tree_entry *place, uint32_t number, 
 		return 0;
 	if (is_cancelled(p->a))
 		return error_set(err, ERR_CANCELLED,
-				 "collecting was cancelled; collect again to "
-				 "go on");
+				 "collecting was cancelled; collect again to continue");
 	if (look(p->a, place, number, act, &acts, err) < 0)
 		return -1;
 	if (acts && make(p->a, act, &acts, err) < 0) {

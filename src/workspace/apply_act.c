@@ -14,7 +14,7 @@
 #include "workspace/merge.h"
 
 #define MAX_BESIDE 10000
-#define RACED "somebody changed it on the host while it was being collected"
+#define RACED "it changed on the host while it was being collected"
 
 void act_clear(struct act *act)
 {
@@ -216,7 +216,7 @@ static int exchange(struct apply *a, const struct act *act, const struct way *wa
 		if (errno != EEXIST)
 			return error_errno(err, errno, "put back %s", way->path);
 	}
-	return error_set(err, ERR_IO, "put back %s: it comes and goes", way->path);
+	return error_set(err, ERR_IO, "put back %s: it keeps changing", way->path);
 }
 
 /*

@@ -374,7 +374,7 @@ static int copy_blob(int run_fd, int to, const struct tree_entry *entry, struct 
 	if ((uint64_t)st.st_size != entry->size ||
 	    memcmp(sha256, entry->sha256, TREE_HASH_SIZE) != 0)
 		return error_set(err, ERR_INTERNAL,
-				 "what is kept of a changed file is damaged on this disk");
+				 "the stored content of a changed file is damaged on this disk");
 	return 0;
 }
 

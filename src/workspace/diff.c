@@ -185,7 +185,7 @@ static void put_bodies(struct diff *d, const char *path, const struct tree_entry
 	const char *old = has_text(before) ? "a/" : NULL, *new = has_text(after) ? "b/" : NULL;
 
 	if ((old && !a->known && !a->large) || (new && !b->known && !b->large)) {
-		put_line(&d->out, "What it was before is not kept any more: ", "", path);
+		put_line(&d->out, "Its former content is no longer kept: ", "", path);
 		return;
 	}
 	if (a->large || b->large || is_binary(&a->text) || is_binary(&b->text) ||

@@ -75,7 +75,7 @@ int workspace_forget_place(struct workspace_engine *engine, const char *place_id
 	_cleanup_close_ int places = -1;
 
 	if (!path_is_segment(place_id))
-		return error_set(err, ERR_BAD_PATH, "this is no place's id");
+		return error_set(err, ERR_BAD_PATH, "this is not the id of a place");
 	if (dir_open(engine->results.root_fd, PLACES_NAME, &places, err) < 0)
 		return -1;
 	return dir_remove_tree(places, place_id, err);

@@ -96,7 +96,8 @@ static int pass_until(struct get *g, const struct tree_entry *coming, struct tre
 			return -1;
 		g->take = at;
 	}
-	return coming ? error_set(err, ERR_PROTOCOL, "the place sent a file nobody asked for") : 0;
+	return coming ? error_set(err, ERR_PROTOCOL, "the place sent a file that was not requested")
+		      : 0;
 }
 
 static void step(struct get *g)

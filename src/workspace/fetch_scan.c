@@ -186,8 +186,8 @@ static int finish(struct look *l, struct error *err)
 static void note_cut(struct look *l)
 {
 	_cleanup_free_ char *reason =
-		xasprintf("there are more than %llu files in the place: what is new behind this "
-			  "point stays there (berth serve --max-collect-files)",
+		xasprintf("there are more than %llu files in the place: new files after this point "
+			  "stay there (berth serve --max-collect-files)",
 			  (unsigned long long)l->f->max_entries);
 
 	l->gone.len = 0;

@@ -16,8 +16,7 @@
 #include "workspace/apply_internal.h"
 
 #define SHOWS_MORE                                                                                 \
-	"it would show later runs what is hidden from them now: read it, then put it in place "    \
-	"yourself"
+	"it would show later runs files that are hidden now: read it, then rename it yourself"
 
 /* ---- rule files ---- */
 
@@ -128,5 +127,5 @@ char *guard_change(const struct apply *a, const struct tree_entry *place,
 	if (ignore_is_rule_file(place->path, place->path_len) && shows_more(a, place, host))
 		return xstrdup(SHOWS_MORE);
 	by = a->careful ? change_runs(a->base, a->changes, place) : NULL;
-	return by ? xasprintf("it is run by %s: read it, then put it in place yourself", by) : NULL;
+	return by ? xasprintf("%s runs it by itself: read it, then rename it yourself", by) : NULL;
 }

@@ -80,7 +80,7 @@ static int load_masks(struct fetch *f, struct error *err)
 		if (why.errnum == ENOENT)
 			return 0;
 		error_move(err, &why);
-		return error_wrap(err, "what was hidden from the place");
+		return error_wrap(err, "the list of hidden paths");
 	}
 	at = buf_str(&f->masks_text);
 	end = at + f->masks_text.len;
@@ -256,8 +256,8 @@ static int list_names(struct fetch *f, struct level *level, struct error *err)
 			closedir(dir);
 			f->layer.entries_left = 0;
 			return error_set(err, ERR_TOO_LARGE,
-					 "the place wrote more files than may be collected of one "
-					 "run (berth serve --max-collect-files)");
+					 "the place wrote more files than one run may bring home "
+					 "(berth serve --max-collect-files)");
 		}
 		level->count++;
 		buf_append(&level->text, entry->d_name, strlen(entry->d_name) + 1);
@@ -358,7 +358,7 @@ static int visit_dir(struct fetch *f, const struct level *in, const char *name, 
 	}
 	if (is_redirect(f, name)) {
 		close(fd);
-		layer_refuse(&f->layer, f->path, "it was renamed in a way that was switched off");
+		layer_refuse(&f->layer, f->path, "it was renamed in a way that is not supported");
 		return pass_within(f, len, false, err);
 	}
 	/* Over something that is no directory it hides it, marked or not. */
@@ -434,7 +434,7 @@ static int visit_other(struct fetch *f, const char *name, size_t len, const stru
 		r = visit_file(f, name, len, st, base, err);
 	else {
 		/* What was there stays on the host. */
-		layer_refuse(&f->layer, f->path, "it is no file, directory or link");
+		layer_refuse(&f->layer, f->path, "it is not a file, directory or link");
 		return pass_within(f, len, false, err);
 	}
 	return r < 0 ? -1 : pass_within(f, len, true, err);

@@ -117,7 +117,8 @@ int send_queue_written(void *arg, const struct tree_entry *answer, struct error 
 
 	if (send_queue_is_empty(o)) {
 		if (!o->open || o->answered || strcmp(o->open_path, answer->path) != 0)
-			return error_set(err, ERR_PROTOCOL, "the place wrote what was not put");
+			return error_set(err, ERR_PROTOCOL,
+					 "the place wrote a file that was not sent");
 		o->answer = *answer;
 		o->answered = true;
 		return 0;
@@ -127,7 +128,7 @@ int send_queue_written(void *arg, const struct tree_entry *answer, struct error 
 
 	if (waits == WAITS_NOT || entry.path_len != answer->path_len ||
 	    memcmp(entry.path, answer->path, entry.path_len) != 0)
-		return error_set(err, ERR_PROTOCOL, "the place wrote what was not put");
+		return error_set(err, ERR_PROTOCOL, "the place wrote a file that was not sent");
 	take_identity(&entry, answer);
 	if (waits == WAITS_ANSWER && emit(o, &entry, err) < 0)
 		return -1;

@@ -58,7 +58,7 @@ more_setup() {
 	has "$(cat err)" '--allow-mount'
 	restart --allow-mount "$T/tools"
 	same "$(as ada run -q --no-workspace --env Tools -- cat /mnt/tools/bin/tool)" tool
-	has "$(berth doctor 2>&1)" "allow-mount .*$T/tools.*; the keeper goes by what the server has"
+	has "$(berth doctor 2>&1)" "allow-mount .*$T/tools.*; the keeper follows the server's settings"
 	# While it was open a lease was taken: it lives on, and takes no new command.
 	read -r lease _ < <(as ada lease acquire -q Tools)
 	restart --allow-mount "$T/other"
@@ -196,10 +196,10 @@ more_setup() {
 	echo 'allow-mount: [/srv/tools, "acme=/srv/acme"]' >"$BERTH_DATA/berth.yaml"
 	berth config show >out 2>err
 	has "$(cat out)" 'allow-mount .*acme=/srv/acme'
-	has "$(cat err)" 'the server that runs has allow-mount \["/srv/tools"\]'
+	has "$(cat err)" 'the running server has allow-mount \["/srv/tools"\]'
 	end "$server"
 	serve --allow-workspace "$T/work"
 	berth config show >out 2>err
-	has "$(cat err)" "the server that runs has allow-workspace .*$T/work"
+	has "$(cat err)" "the running server has allow-workspace .*$T/work"
 	fails grep -q 'has allow-mount' err
 }

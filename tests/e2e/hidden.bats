@@ -66,7 +66,7 @@ make_running() { echo "for f in $RUNNING; do mkdir -p \$(dirname \$f); echo evil
 	for mode in overlay copy; do
 		berth run --mode $mode --collect careful -- sh -c "$(make_running)" 2>err
 		has "$(cat err)" '1 added, 8 held back:$'
-		has "$(cat err)" 'kept beside as .*: it is run by'
+		has "$(cat err)" 'kept beside as .*: .* runs it by itself'
 		for f in $RUNNING; do
 			[ ! -e $f ]
 			same "$(cat "$(beside $f)")" evil
@@ -80,7 +80,7 @@ make_running() { echo "for f in $RUNNING; do mkdir -p \$(dirname \$f); echo evil
 	# A person's own run is merged, and says what to read.
 	berth run -- sh -c "$(make_running)" 2>err
 	has "$(cat err)" '^berth: 9 added$'
-	has "$(cat err)" '^berth: these run by themselves, read them first:$'
+	has "$(cat err)" '^berth: programs run these by themselves, read them first:$'
 	has "$(cat err)" "^berth:   \.claude/settings\.json: run by an agent's tool$"
 	same "$(cat .claude/settings.json)" evil
 	same "$(run_field "$(last_run)" '.workspace.runsByItself | length')" 8

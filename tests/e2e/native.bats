@@ -35,7 +35,7 @@ native() { # NAME JSON; none are kept ready unless it says so
 	exits 3 berth run --env Box --no-workspace --policy retain_on_failure -- \
 		sh -c 'echo why >/tmp/note; (sleep 300 &); exit 3' 2>err
 	lease=$(sed -n 's/.*`berth exec \([0-9a-f-]*\) -- ls.*/\1/p' err)
-	has "$(cat err)" "its place is kept until 20[0-9T:.-]+Z: .*berth lease destroy $lease"
+	has "$(cat err)" "the place is kept until 20[0-9T:.-]+Z: .*berth lease destroy $lease"
 	has "$(tail -1 err)" 'run [0-9a-f-]{36} failed$'
 	same "$(berth lease show "$lease" --json | jq -r '.status, .leasePolicy')" $'retained\nretain_on_failure'
 	same "$(berth exec "$lease" -- cat /tmp/note)" why

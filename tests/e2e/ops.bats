@@ -62,7 +62,7 @@ load_on() {
 	exits 1 berth restore noise.db --data "$T/new" 2>err
 	sqlite3 foreign.db 'create table t (x)'
 	exits 1 berth restore foreign.db --data "$T/new" 2>err
-	has "$(cat err)" 'no database of Berth'
+	has "$(cat err)" 'not a database of Berth'
 	cp copy.db newer.db
 	sqlite3 newer.db "insert into schema_migrations (version, applied_at) values (9999, 1)"
 	exits 1 berth restore newer.db --data "$T/new" 2>err

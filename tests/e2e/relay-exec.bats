@@ -131,7 +131,7 @@ detached() { berth exec -d "$lease" --cwd "$PWD" -- "$@"; }
 	cli=$!
 	wait_for 10 test -s pid
 	kill -INT $cli
-	wait_for 10 grep -q 'again to end it' err
+	wait_for 10 grep -q 'again kills it' err
 	alive "$(cat pid)"
 	kill -INT $cli
 	exits 137 wait $cli

@@ -148,7 +148,7 @@ ended() { run_field "$1" '.finishedAt // empty'; }
 @test "a dry run says what would go along and runs nothing" {
 	has "$(berth run --dry-run -- touch ran)" "would bring 3 files, .* of $PWD \(mode "
 	same "$(berth run --dry-run --json -- touch ran | jq .files)" 3
-	has "$(berth run --dry-run --no-workspace -- touch ran)" 'no files would go along'
+	has "$(berth run --dry-run --no-workspace -- touch ran)" 'no files would be brought'
 	[ ! -e ran ]
 	same "$(berth runs --json | jq '.items | length')" 0
 }

@@ -121,7 +121,7 @@ static int parse_cursor(const char *text, char name[NAME_BYTES + 1], struct erro
 	if (!len)
 		return 0;
 	if (len > NAME_BYTES || !hex_decode(name, text, len))
-		return error_set(err, ERR_VALIDATION, "this is no cursor of a listing");
+		return error_set(err, ERR_VALIDATION, "this is not a cursor of a listing");
 	name[len] = '\0';
 	return 0;
 }

@@ -32,7 +32,7 @@
 	X(43, ERR_UNPROCESSABLE, "not the kind of file this is possible with")                     \
 	X(44, ERR_CONFLICT, "Directory not empty")                                                 \
 	X(45, ERR_FORBIDDEN, "Permission denied")                                                  \
-	X(46, ERR_CONFLICT, "the file changed meanwhile")
+	X(46, ERR_CONFLICT, "the file changed in the meantime")
 
 /* clang-format off */
 static const char SCRIPT[] =

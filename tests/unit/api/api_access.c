@@ -349,7 +349,7 @@ static void a_token_does_not_write_anywhere_as_the_server(void **state)
 	_cleanup_free_ char *body = xasprintf("{\"path\": \"%s/copy.db\"}", p->api.dir);
 	_cleanup_free_ char *copy = xasprintf("%s/copy.db", p->api.dir);
 
-	asked_refused(p, INSTANCE_ADMIN, 403, "leave path out", CALL("POST", "/api/backup", body));
+	asked_refused(p, INSTANCE_ADMIN, 403, "leave it out", CALL("POST", "/api/backup", body));
 	assert_int_equal(access(copy, F_OK), -1);
 	assert_asked(p, 201, INSTANCE_ADMIN, CALL("POST", "/api/backup"));
 	assert_asked(p, 201, LOCAL, CALL("POST", "/api/backup", body));
@@ -574,8 +574,8 @@ static void an_agent_starts_runs_of_itself_only(void **state)
 
 	assert_asked(p, 201, AGENT, CALL("POST", path, own));
 	assert_asked(p, 201, RUN, CALL("POST", path, own));
-	asked_refused(p, CREATOR, 403, "itself", CALL("POST", path, own));
-	asked_refused(p, AGENT, 403, "itself", CALL("POST", path, nobodys));
+	asked_refused(p, CREATOR, 403, "of its own", CALL("POST", path, own));
+	asked_refused(p, AGENT, 403, "of its own", CALL("POST", path, nobodys));
 	/* Where it runs others have chosen. */
 	asked_refused(p, AGENT, 403, "environmentId", CALL("POST", path, elsewhere));
 }

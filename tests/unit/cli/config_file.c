@@ -115,7 +115,7 @@ static void what_is_wrong_is_named_with_its_line(void **state)
 		{ "retention: [1, 2]\n", ":1: retention: wants one plain value" },
 		{ "allow-fake: yes\n", ":1: allow-fake: wants true or false, not \"yes\"" },
 		{ "log-format: xml\n", ":1: log-format: wants text|json" },
-		{ "retention: 3d\nretention: 4d\n", ":2: retention stands here twice" },
+		{ "retention: 3d\nretention: 4d\n", ":2: retention is given twice" },
 		{ "retention: 3d\n  listen: x\n", ":2: " },
 		{ "listen: &a x\nsocket: *a\n", ":1: anchors" },
 		{ "listen: !!str x\n", ":1: tags" },
@@ -127,7 +127,7 @@ static void what_is_wrong_is_named_with_its_line(void **state)
 		  "Validation "
 		  "error: driver" },
 		{ "environments:\n  - {name: a, driver: ssh}\n  - {name: a, driver: ssh}\n",
-		  ":3: environment a stands here twice" },
+		  ":3: environment a is given twice" },
 		{ "environments:\n  - {name: a, driver: ssh, colour: red}\n",
 		  ":2: environments: " },
 		{ "max-runs-per-company: -1\n", ":1: max-runs-per-company: wants a number" },

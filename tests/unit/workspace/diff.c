@@ -136,7 +136,7 @@ static void a_former_content_that_is_gone_is_said_to_be(void **state)
 	put_text(f->host_fd, "a", "host\n");
 	files_fetch(f);
 	diff = diff_of(f);
-	assert_non_null(strstr(diff, "is not kept any more: a\n"));
+	assert_non_null(strstr(diff, "is no longer kept: a\n"));
 	assert_null(strstr(diff, "host"));
 }
 
