@@ -41,9 +41,9 @@
 
 /* A child waits for the disk most of the time. */
 #define REMOVERS_MAX 4u
-#define BATCH_MAX 16u
+#define BATCH_MAX 64u
 #define NAMESPACES_AFTER_MS 2
-#define BEGIN_AFTER_MS 20
+#define BEGIN_AFTER_MS 250
 #define RETRY_MIN_MS 1000
 #define RETRY_MAX_MS (60 * 1000)
 /* Children give way to commands unless so much waits; beyond the bound places wait for them. */
