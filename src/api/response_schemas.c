@@ -1,11 +1,14 @@
 #include "api/response_schemas.h"
+#include "auth/token.h"
+#include "auth/user.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/text.h"
-#include "record/kinds.h"
+#include "record/environment.h"
+#include "record/workspace.h"
 
 #define TYPE_MAX 64
-#define SHAPE(...) ((const struct shape_field[]){ __VA_ARGS__, { 0 } })
+#define SHAPE(...) NULL, ((const struct shape_field[]){ __VA_ARGS__, { 0 } })
 #define TIMES                                                                                      \
 	{ "createdAt", "time", NULL, NULL },                                                       \
 	{                                                                                          \
@@ -13,55 +16,11 @@
 	}
 
 const struct shape SHAPES[] = {
-	{ "Company", "A tenant",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "name", "string", NULL, NULL },
-		{ "status", "string", NULL, company_status_names },
-		{ "issuePrefix", "string?", "What the names of its issues begin with", NULL },
-		{ "issueCounter", "int", NULL, NULL }, TIMES) },
-	{ "Agent", "Who runs things",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "companyId", "uuid", NULL, NULL },
-		{ "name", "string", NULL, NULL }, { "role", "string", NULL, NULL },
-		{ "title", "string?", NULL, NULL },
-		{ "status", "string", NULL, agent_status_names },
-		{ "adapterType", "string", NULL, NULL }, { "adapterConfig", "object?", NULL, NULL },
-		{ "runtimeConfig", "object?", NULL, NULL },
-		{ "permissions", "object?", NULL, NULL },
-		{ "defaultEnvironmentId", "uuid?", "Where its runs go", NULL },
-		{ "configRedacted?", "bool", "Its settings are not for the reader", NULL },
-		TIMES) },
-	{ "Project", "What runs belong to",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "companyId", "uuid", NULL, NULL },
-		{ "name", "string", NULL, NULL },
-		{ "status", "string", NULL, project_status_names },
-		{ "env", "map", "Variables of its runs", NULL },
-		{ "envRedacted?", "bool", "Values are not for the reader", NULL },
-		{ "executionWorkspacePolicy", "object?", NULL, NULL }, TIMES) },
-	{ "Issue", "What an agent works on",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "companyId", "uuid", NULL, NULL },
-		{ "projectId", "uuid?", NULL, NULL }, { "assigneeAgentId", "uuid?", NULL, NULL },
-		{ "identifier", "string?", "As people call it: ACM-7", NULL },
-		{ "issueNumber", "int", NULL, NULL }, { "title", "string", NULL, NULL },
-		{ "description", "string?", NULL, NULL },
-		{ "status", "string", NULL, issue_status_names },
-		{ "priority", "string", NULL, issue_priority_names },
-		{ "executionRunId", "uuid?", "The run that works on it now", NULL },
-		{ "checkoutRunId", "uuid?", "The run that has taken it for itself", NULL },
-		{ "executionWorkspaceId", "uuid?", NULL, NULL },
-		{ "executionWorkspacePreference", "string?", NULL, NULL },
-		{ "executionWorkspaceSettings", "object?", NULL, NULL }, TIMES) },
-	{ "ExecutionWorkspace", "A directory that runs work in",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "companyId", "uuid", NULL, NULL },
-		{ "projectId", "uuid", NULL, NULL }, { "sourceIssueId", "uuid?", NULL, NULL },
-		{ "derivedFromExecutionWorkspaceId", "uuid?", NULL, NULL },
-		{ "mode", "string", NULL, execution_mode_names },
-		{ "strategyType", "string", NULL, NULL }, { "name", "string", NULL, NULL },
-		{ "status", "string", NULL, workspace_status_names },
-		{ "cwd", "string?", NULL, NULL }, { "repoUrl", "string?", NULL, NULL },
-		{ "baseRef", "string?", NULL, NULL }, { "branchName", "string?", NULL, NULL },
-		{ "providerType", "string", NULL, NULL }, { "providerRef", "string?", NULL, NULL },
-		{ "config", "object?", "Its environment and commands", NULL },
-		{ "metadata", "object?", NULL, NULL }, { "lastUsedAt", "time?", NULL, NULL },
-		{ "openedAt", "time?", NULL, NULL }, { "closedAt", "time?", NULL, NULL }, TIMES) },
+	{ "Company", "A tenant", COMPANY_COLUMNS, NULL },
+	{ "Agent", "Who runs things", AGENT_COLUMNS, NULL },
+	{ "Project", "What runs belong to", PROJECT_COLUMNS, NULL },
+	{ "Issue", "What an agent works on", ISSUE_COLUMNS, NULL },
+	{ "ExecutionWorkspace", "A directory that runs work in", WORKSPACE_COLUMNS, NULL },
 	{ "EnvironmentUsage", "What removing an environment would meet",
 	  SHAPE({ "environmentId", "uuid", NULL, NULL }, { "canDelete", "bool", NULL, NULL },
 		{ "deleteBlockedReasons", "[string]", NULL, NULL },
@@ -83,16 +42,7 @@ const struct shape SHAPES[] = {
 		{ "driverConfigSchemas", "object", "JSON Schema of configs, by driver", NULL },
 		{ "sandboxProviders", "object", "By provider, with the schema of its config",
 		  NULL }) },
-	{ "Environment", "A configured kind of place",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "companyId", "uuid", NULL, NULL },
-		{ "name", "string", NULL, NULL }, { "description", "string?", NULL, NULL },
-		{ "driver", "string", "How its places are reached", driver_kind_names },
-		{ "status", "string", NULL, environment_status_names },
-		{ "config", "object", "Settings of the driver; secrets are left out", NULL },
-		{ "metadata", "object?", NULL, NULL },
-		{ "configRedacted?", "bool", "The config is not for the reader", NULL },
-		{ "metadataRedacted?", "bool", "The metadata is not for the reader", NULL },
-		TIMES) },
+	{ "Environment", "A configured kind of place", ENVIRONMENT_COLUMNS, NULL },
 	{ "Probe", "What was found when a place was tried",
 	  SHAPE({ "ok", "bool", NULL, NULL }, { "driver", "string", NULL, driver_kind_names },
 		{ "summary", "string", NULL, NULL }, { "details", "object?", NULL, NULL }) },
@@ -275,7 +225,7 @@ const struct shape SHAPES[] = {
 		{ "target?", "string", "Where a symbolic link points", NULL }) },
 	{ "FilePage", "A page of a directory",
 	  SHAPE({ "entries", "[File]", NULL, NULL }, { "nextCursor", "string?", NULL, NULL }) },
-	{ "Nothing", "Done; nothing to say", (const struct shape_field[]){ { 0 } } },
+	{ "Nothing", "Done; nothing to say", NULL, (const struct shape_field[]){ { 0 } } },
 	{ "Unexplained", "An object that no place explains, or a promise not kept yet",
 	  SHAPE({ "kind", "string", NULL, NULL }, { "id", "string?", NULL, NULL },
 		{ "where", "string?", NULL, NULL }, { "reason", "string", NULL, NULL },
@@ -302,18 +252,8 @@ const struct shape SHAPES[] = {
 		{ "activity?", "int", NULL, NULL }, { "events?", "int", NULL, NULL },
 		{ "keys?", "int", NULL, NULL }, { "execs?", "int", NULL, NULL },
 		{ "workspaces?", "int", "Results of runs", NULL }) },
-	{ "Token", "A way in; its text is shown once, when it is made",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "userId?", "uuid", NULL, NULL },
-		{ "agentId?", "uuid", NULL, NULL }, { "name", "string", NULL, NULL },
-		{ "prefix", "string", "How it begins", NULL },
-		{ "permissions?", "[string]", "All that it is for", NULL },
-		{ "expiresAt", "time?", NULL, NULL }, { "lastUsedAt", "time?", NULL, NULL },
-		{ "createdAt", "time", NULL, NULL },
-		{ "token?", "string", "Only in the answer that made it", NULL }) },
-	{ "User", "A person",
-	  SHAPE({ "id", "string", NULL, NULL }, { "name", "string", NULL, NULL },
-		{ "isInstanceAdmin", "bool", NULL, NULL }, { "disabled", "bool", NULL, NULL },
-		TIMES) },
+	{ "Token", "A way in; its text is shown once, when it is made", TOKEN_COLUMNS, NULL },
+	{ "User", "A person", USER_COLUMNS, NULL },
 	{ "Member", "A person or an agent in a company",
 	  SHAPE({ "companyId", "uuid", NULL, NULL }, { "companyName?", "string", NULL, NULL },
 		{ "principalType", "string", NULL, NULL }, { "principalId", "string", NULL, NULL },
@@ -356,14 +296,55 @@ const struct shape *shape_find(const char *name)
 	return NULL;
 }
 
-/* A field's name without the mark that it may be absent. */
-static bool is_optional(const struct shape_field *field, char name[TYPE_MAX])
+/* A field of a shape, whichever of its two tables it stands in. */
+struct shown_field {
+	char name[TYPE_MAX], type[TYPE_MAX];
+	const char *summary;
+	const char *const *one_of;
+	bool optional;
+};
+
+static void show_field(const struct shape_field *field, struct shown_field *out)
 {
 	size_t len = strlen(field->name);
-	bool optional = str_ends(field->name, "?");
 
-	snprintf(name, TYPE_MAX, "%.*s", (int)(len - optional), field->name);
-	return optional;
+	*out = (struct shown_field){ .summary = field->summary, .one_of = field->one_of };
+	out->optional = str_ends(field->name, "?");
+	snprintf(out->name, TYPE_MAX, "%.*s", (int)(len - out->optional), field->name);
+	snprintf(out->type, TYPE_MAX, "%s", field->type);
+}
+
+static void show_column(const struct column *column, struct shown_field *out)
+{
+	static const char *const TYPES[] = {
+		[COLUMN_ID] = "uuid",     [COLUMN_TEXT] = "string", [COLUMN_WORD] = "string",
+		[COLUMN_JSON] = "object", [COLUMN_INT] = "int",     [COLUMN_TIME] = "time",
+		[COLUMN_BOOL] = "bool",
+	};
+
+	*out = (struct shown_field){ .summary = column->summary, .one_of = column->words };
+	out->optional = column->flags & (COLUMN_SPARSE | COLUMN_VIEW);
+	snprintf(out->name, TYPE_MAX, "%s", column->key);
+	snprintf(out->type, TYPE_MAX, "%s%s", column->shape ? column->shape : TYPES[column->type],
+		 column->flags & COLUMN_NULLABLE ? "?" : "");
+}
+
+/* The field at an index among those that are shown; false past the last. */
+static bool field_at(const struct shape *shape, size_t index, struct shown_field *out)
+{
+	if (!shape->columns) {
+		if (!shape->fields[index].name)
+			return false;
+		show_field(&shape->fields[index], out);
+		return true;
+	}
+	for (const struct column *c = shape->columns; c->key || c->name; c++) {
+		if (!c->key || index--)
+			continue;
+		show_column(c, out);
+		return true;
+	}
+	return false;
 }
 
 /* The words of the language: JSON type, format, and whether a value is one. */
@@ -490,7 +471,7 @@ json_t *shape_type_schema(const char *type)
 	return schema && nullable ? or_null(schema) : schema;
 }
 
-static void put_choices(json_t *schema, const struct shape_field *field)
+static void put_choices(json_t *schema, const struct shown_field *field)
 {
 	json_t *choices = json_array();
 
@@ -502,20 +483,20 @@ static void put_choices(json_t *schema, const struct shape_field *field)
 json_t *shape_schema(const struct shape *shape)
 {
 	json_t *schema = json_object(), *properties = json_object(), *required = json_array();
+	struct shown_field field;
 
 	json_put_str(schema, "type", "object");
 	json_put_str(schema, "description", shape->summary);
-	for (const struct shape_field *field = shape->fields; field->name; field++) {
-		char name[TYPE_MAX];
-		json_t *property = shape_type_schema(field->type);
+	for (size_t i = 0; field_at(shape, i, &field); i++) {
+		json_t *property = shape_type_schema(field.type);
 
-		if (!is_optional(field, name))
-			json_array_append_new(required, json_string(name));
-		if (property && field->summary)
-			json_put_str(property, "description", field->summary);
-		if (property && field->one_of)
-			put_choices(property, field);
-		json_put_new(properties, name, property);
+		if (!field.optional)
+			json_array_append_new(required, json_string(field.name));
+		if (property && field.summary)
+			json_put_str(property, "description", field.summary);
+		if (property && field.one_of)
+			put_choices(property, &field);
+		json_put_new(properties, field.name, property);
 	}
 	json_put_new(schema, "properties", properties);
 	if (json_array_size(required))
@@ -526,18 +507,17 @@ json_t *shape_schema(const struct shape *shape)
 
 static bool fields_match(const struct shape *shape, const json_t *object, struct buf *why)
 {
+	struct shown_field field;
 	size_t known = 0;
 
-	for (const struct shape_field *field = shape->fields; field->name; field++) {
-		char name[TYPE_MAX];
-		bool optional = is_optional(field, name);
-		const json_t *value = json_object_get(object, name);
+	for (size_t i = 0; field_at(shape, i, &field); i++) {
+		const json_t *value = json_object_get(object, field.name);
 
 		known += value != NULL;
-		if (!value && optional)
+		if (!value && field.optional)
 			continue;
-		if (!value || !shape_matches(field->type, value, why)) {
-			buf_printf(why, " in %s.%s", shape->name, name);
+		if (!value || !shape_matches(field.type, value, why)) {
+			buf_printf(why, " in %s.%s", shape->name, field.name);
 			return false;
 		}
 	}

@@ -1,6 +1,6 @@
 /*
- * What answers look like: named shapes, each a table of fields, for the documents that describe the
- * API. Types are words:
+ * What answers look like: named shapes, each a table of fields or of a record's columns, for the
+ * documents that describe the API. Types are words:
  *
  *     string int number bool uuid time any object map   and the name of a shape
  *     [T] is an array of T, T? may be null, a field whose name ends in ? may be absent
@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "db/column.h"
 
 struct shape_field {
 	const char *name, *type, *summary;
@@ -18,6 +19,7 @@ struct shape_field {
 struct shape {
 	const char *name; /* NULL ends the table */
 	const char *summary;
+	const struct column *columns; /* of a record, whose table says its keys; or NULL and */
 	const struct shape_field *fields;
 };
 extern const struct shape SHAPES[];

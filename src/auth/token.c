@@ -16,20 +16,34 @@
 #define TOKEN_NAME_MAX 100
 #define USE_NOTED_MS 60000
 
-#define TOKEN_COLUMNS                                                                              \
-	"t.id, t.user_id, t.agent_id, a.company_id, t.name, t.prefix, t.expires_at, t.revoked_at," \
-	" t.last_used_at, t.created_at, t.permissions"
-#define TOKEN_FROM " FROM tokens t LEFT JOIN agents a ON a.id = t.agent_id"
+/* Read by the table and made by hand: a token's hash is written and never read into a record. */
+#define AT(member) .offset = offsetof(struct token, member)
+const struct column TOKEN_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, 0, AT(id) },
+	{ "userId", "user_id", COLUMN_ID, COLUMN_SPARSE, AT(user_id) },
+	{ "agentId", "agent_id", COLUMN_ID, COLUMN_SPARSE, AT(agent_id) },
+	{ NULL, "a.company_id", COLUMN_ID, 0, AT(company_id) },
+	{ "name", "name", COLUMN_TEXT, 0, AT(name) },
+	{ "prefix", "prefix", COLUMN_TEXT, 0, AT(prefix), .summary = "How it begins" },
+	{ "permissions", "permissions", COLUMN_JSON, COLUMN_SPARSE, AT(permissions),
+	  .shape = "[string]", .summary = "All that it is for" },
+	{ "expiresAt", "expires_at", COLUMN_TIME, COLUMN_NULLABLE, AT(expires_at) },
+	{ NULL, "revoked_at", COLUMN_TIME, COLUMN_NULLABLE, AT(revoked_at) },
+	{ "lastUsedAt", "last_used_at", COLUMN_TIME, COLUMN_NULLABLE, AT(last_used_at) },
+	{ "createdAt", "created_at", COLUMN_TIME, 0, AT(created_at) },
+	{ "token", NULL, COLUMN_TEXT, COLUMN_VIEW, .summary = "Only in the answer that made it" },
+	{ 0 },
+};
+static const struct row_kind TOKEN = { "Token", sizeof(struct token), TOKEN_COLUMNS };
 
-SQL(TOKEN_GET, "SELECT " TOKEN_COLUMNS TOKEN_FROM " WHERE t.id = $1");
-SQL(TOKEN_LIST_USER, "SELECT " TOKEN_COLUMNS TOKEN_FROM " WHERE t.user_id IS NOT NULL"
-		     " AND t.user_id = $1 AND t.revoked_at IS NULL"
-		     " ORDER BY t.created_at DESC, t.id LIMIT 1000");
-SQL(TOKEN_LIST_USERS, "SELECT " TOKEN_COLUMNS TOKEN_FROM " WHERE t.user_id IS NOT NULL"
-		      " AND t.revoked_at IS NULL ORDER BY t.created_at DESC, t.id LIMIT 1000");
-SQL(TOKEN_LIST_AGENT, "SELECT " TOKEN_COLUMNS TOKEN_FROM " WHERE t.agent_id IS NOT NULL"
-		      " AND t.agent_id = $1 AND t.revoked_at IS NULL"
-		      " ORDER BY t.created_at DESC, t.id LIMIT 1000");
+#define TOKEN_SELECT "SELECT {t.*} FROM tokens t LEFT JOIN agents a ON a.id = t.agent_id"
+#define TOKEN_ORDER " AND t.revoked_at IS NULL ORDER BY t.created_at DESC, t.id LIMIT 1000"
+SQL_OF(TOKEN_GET, TOKEN_COLUMNS, TOKEN_SELECT " WHERE t.id = $1");
+SQL_OF(TOKEN_LIST_USER, TOKEN_COLUMNS,
+       TOKEN_SELECT " WHERE t.user_id IS NOT NULL AND t.user_id = $1" TOKEN_ORDER);
+SQL_OF(TOKEN_LIST_USERS, TOKEN_COLUMNS, TOKEN_SELECT " WHERE t.user_id IS NOT NULL" TOKEN_ORDER);
+SQL_OF(TOKEN_LIST_AGENT, TOKEN_COLUMNS,
+       TOKEN_SELECT " WHERE t.agent_id IS NOT NULL AND t.agent_id = $1" TOKEN_ORDER);
 SQL(TOKEN_INSERT,
     "INSERT INTO tokens"
     " (id, user_id, agent_id, name, prefix, hash, expires_at, created_at, permissions)"
@@ -48,49 +62,13 @@ SQL(TOKEN_COMPANIES, "SELECT company_id FROM company_memberships WHERE principal
 
 void token_clear(struct token *token)
 {
-	free(token->name);
-	free(token->prefix);
-	json_decref(token->permissions);
-	*token = (struct token){ 0 };
+	row_clear(&TOKEN, token);
 }
 
 json_t *token_json(const struct token *token)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", token->id);
-	if (id_is_set(token->user_id))
-		json_put_str(o, "userId", token->user_id);
-	if (id_is_set(token->agent_id))
-		json_put_str(o, "agentId", token->agent_id);
-	json_put_str(o, "name", token->name);
-	json_put_str(o, "prefix", token->prefix);
-	if (token->permissions)
-		json_put_ref(o, "permissions", token->permissions);
-	json_put_time(o, "expiresAt", token->expires_at);
-	json_put_time(o, "lastUsedAt", token->last_used_at);
-	json_put_time(o, "createdAt", token->created_at);
-	return o;
+	return row_json(&TOKEN, token);
 }
-
-static int token_read(struct cursor *c, struct token *out, struct error *err)
-{
-	*out = (struct token){
-		.name = xstrdup(col_text(c, 4)),
-		.prefix = xstrdup(col_text(c, 5)),
-		.expires_at = col_int(c, 6),
-		.revoked_at = col_int(c, 7),
-		.last_used_at = col_int(c, 8),
-		.created_at = col_int(c, 9),
-	};
-	id_copy(out->id, col_text(c, 0));
-	id_copy(out->user_id, col_text(c, 1));
-	id_copy(out->agent_id, col_text(c, 2));
-	id_copy(out->company_id, col_text(c, 3));
-	return col_is_null(c, 10) ? 0 : col_json(c, 10, "permissions", &out->permissions, err);
-}
-
-ROW_KIND(TOKEN, token, "Token");
 
 int token_get(struct db *db, const char *id, struct token *out, struct error *err)
 {
@@ -328,16 +306,6 @@ static int find_token(struct tx *tx, void *arg, struct error *err)
 	return 0;
 }
 
-static int note_use(struct tx *tx, void *arg, struct error *err)
-{
-	const struct token_search *s = arg;
-
-	return tx_exec(tx, &TOKEN_USED, err, B_TEXT(s->out->token_id), B_INT(s->now),
-		       B_INT(s->now - USE_NOTED_MS)) < 0
-		       ? -1
-		       : 0;
-}
-
 int token_find(struct db *db, struct clock *clock, const char *text, struct token_owner *out,
 	       struct error *err)
 {
@@ -350,7 +318,8 @@ int token_find(struct db *db, struct clock *clock, const char *text, struct toke
 		return -1;
 	/* The owner may come in whether or not that can be written down. */
 	if (s.last_used_at <= s.now - USE_NOTED_MS &&
-	    DB_WRITE(db, "token.use", note_use, &s, &unnoted) < 0)
+	    DB_EXEC(db, "token.use", &TOKEN_USED, &unnoted, B_TEXT(out->token_id), B_INT(s.now),
+		    B_INT(s.now - USE_NOTED_MS)) < 0)
 		log_warn("the use of token %s could not be noted: %s", out->token_id,
 			 unnoted.message);
 	return 0;

@@ -18,6 +18,7 @@ struct token {
 };
 void token_clear(struct token *token);
 #define _cleanup_token_ _cleanup_(token_clear)
+extern const struct column TOKEN_COLUMNS[]; /* db/column.h */
 json_t *token_json(const struct token *token);
 
 /* Agents that were ended, or were not let begin, have no access. */

@@ -3,16 +3,27 @@
 #include "record/row.h"
 
 #define USER_NAME_MAX 100
-#define USER_COLUMNS "u.id, u.name, u.disabled, r.role, u.created_at, u.updated_at"
-#define USER_FROM                                                                                  \
-	" FROM users u LEFT JOIN instance_user_roles r"                                            \
-	" ON r.user_id = u.id AND r.role = 'instance_admin'"
 
-SQL(USER_GET, "SELECT " USER_COLUMNS USER_FROM " WHERE u.id = $1");
-SQL(USER_LIST, "SELECT " USER_COLUMNS USER_FROM " ORDER BY u.created_at, u.id LIMIT 1000");
-SQL(USER_INSERT, "INSERT INTO users (id, name, disabled, created_at, updated_at)"
-		 " VALUES ($1, $2, 0, $3, $3) ON CONFLICT (name) DO NOTHING");
-SQL(USER_UPDATE, "UPDATE users SET disabled = $2, updated_at = $3 WHERE id = $1");
+#define AT(member) .offset = offsetof(struct user, member)
+const struct column USER_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id), .shape = "string" },
+	{ "name", "name", COLUMN_TEXT, COLUMN_INSERT, AT(name) },
+	{ "isInstanceAdmin", "CASE WHEN r.role IS NULL THEN 0 ELSE 1 END", COLUMN_BOOL, 0,
+	  AT(is_admin) },
+	{ "disabled", "disabled", COLUMN_BOOL, COLUMN_WRITE, AT(disabled) },
+	COLUMN_TIMES(struct user),
+	{ 0 },
+};
+static const struct row_kind USER = { "User", sizeof(struct user), USER_COLUMNS };
+
+#define USER_SELECT                                                                                \
+	"SELECT {u.*} FROM users u LEFT JOIN instance_user_roles r"                                \
+	" ON r.user_id = u.id AND r.role = 'instance_admin'"
+SQL_OF(USER_GET, USER_COLUMNS, USER_SELECT " WHERE u.id = $1");
+SQL_OF(USER_LIST, USER_COLUMNS, USER_SELECT " ORDER BY u.created_at, u.id LIMIT 1000");
+SQL_OF(USER_INSERT, USER_COLUMNS,
+       "INSERT INTO users ({insert}) VALUES ({values}) ON CONFLICT (name) DO NOTHING");
+SQL_OF(USER_UPDATE, USER_COLUMNS, "UPDATE users SET {set} WHERE id = $1");
 SQL(USER_MAKE_ADMIN, "INSERT INTO instance_user_roles (user_id, role, created_at)"
 		     " VALUES ($1, 'instance_admin', $2) ON CONFLICT (user_id, role) DO NOTHING");
 SQL(USER_UNMAKE_ADMIN,
@@ -20,38 +31,13 @@ SQL(USER_UNMAKE_ADMIN,
 
 void user_clear(struct user *user)
 {
-	free(user->name);
-	*user = (struct user){ 0 };
+	row_clear(&USER, user);
 }
 
 json_t *user_json(const struct user *user)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", user->id);
-	json_put_str(o, "name", user->name);
-	json_put_bool(o, "isInstanceAdmin", user->is_admin);
-	json_put_bool(o, "disabled", user->disabled);
-	json_put_time(o, "createdAt", user->created_at);
-	json_put_time(o, "updatedAt", user->updated_at);
-	return o;
+	return row_json(&USER, user);
 }
-
-static int user_read(struct cursor *c, struct user *out, struct error *err)
-{
-	(void)err;
-	*out = (struct user){
-		.name = xstrdup(col_text(c, 1)),
-		.disabled = col_int(c, 2) != 0,
-		.is_admin = !col_is_null(c, 3),
-		.created_at = col_int(c, 4),
-		.updated_at = col_int(c, 5),
-	};
-	id_copy(out->id, col_text(c, 0));
-	return 0;
-}
-
-ROW_KIND(USER, user, "User");
 
 int user_get(struct db *db, const char *id, struct user *out, struct error *err)
 {
@@ -71,8 +57,7 @@ json_t *user_list(struct db *db, struct error *err)
 static int insert_user(struct tx *tx, void *arg, struct error *err)
 {
 	const struct user *row = arg;
-	int64_t n = tx_exec(tx, &USER_INSERT, err, B_TEXT(row->id), B_TEXT(row->name),
-			    B_INT(row->created_at));
+	int64_t n = row_insert_tx(tx, &USER_INSERT, row, err);
 
 	if (n < 0)
 		return -1;
@@ -116,11 +101,11 @@ static int change_user(struct tx *tx, void *arg, struct error *err)
 	if (user_get_tx(tx, change->id, &row, err) < 0)
 		return -1;
 
-	bool disabled = change->disabled ? *change->disabled : row.disabled;
 	bool is_admin = change->is_admin ? *change->is_admin : row.is_admin;
 
-	if (tx_exec(tx, &USER_UPDATE, err, B_TEXT(row.id), B_BOOL(disabled), B_INT(change->now)) <
-	    0)
+	row.disabled = change->disabled ? *change->disabled : row.disabled;
+	row.updated_at = change->now;
+	if (row_update_tx(tx, &USER_UPDATE, &row, err) < 0)
 		return -1;
 	if (is_admin != row.is_admin &&
 	    (is_admin ? tx_exec(tx, &USER_MAKE_ADMIN, err, B_TEXT(row.id), B_INT(change->now))

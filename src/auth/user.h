@@ -14,6 +14,7 @@ struct user {
 };
 void user_clear(struct user *user);
 #define _cleanup_user_ _cleanup_(user_clear)
+extern const struct column USER_COLUMNS[]; /* db/column.h */
 json_t *user_json(const struct user *user);
 
 /* A taken name is ERR_CONFLICT. */

@@ -262,6 +262,75 @@ int64_t col_int(struct cursor *cursor, int column)
 	return cursor->tx->engine->integer(cursor->impl, column);
 }
 
+/* A name of a column gets the alias; an expression has its own. */
+static void write_selected(struct buf *out, const char *name, const char *alias, size_t alias_len)
+{
+	if (!strpbrk(name, ". ("))
+		buf_printf(out, "%.*s", (int)alias_len, alias);
+	buf_puts(out, name);
+}
+
+static bool is_word(const char *text, size_t len, const char *word)
+{
+	return strlen(word) == len && memcmp(text, word, len) == 0;
+}
+
+/* What stands between braces, with the braces off; false when it is none of the words. */
+static bool write_columns(struct buf *out, const struct column *columns, const char *word,
+			  size_t len)
+{
+	bool all = len && word[len - 1] == '*', values = is_word(word, len, "values");
+	bool set = is_word(word, len, "set");
+	unsigned flag = set ? COLUMN_UPDATE : COLUMN_INSERT;
+	int number = set ? 2 : 1;
+	const char *comma = "";
+
+	if (!all && !values && !set && !is_word(word, len, "insert"))
+		return false;
+	for (const struct column *c = columns; c->key || c->name; c++) {
+		if (!c->name || (!all && !(c->flags & flag)))
+			continue;
+		buf_puts(out, comma);
+		comma = ", ";
+		if (all)
+			write_selected(out, c->name, word, len - 1);
+		else if (values)
+			buf_printf(out, "$%d", number++);
+		else if (set)
+			buf_printf(out, "%s = $%d", c->name, number++);
+		else
+			buf_puts(out, c->name);
+	}
+	return true;
+}
+
+char *sql_written(const struct sql *sql)
+{
+	_cleanup_buf_ struct buf out = { 0 };
+	const char *at = sql->text, *open;
+
+	while (sql->columns && (open = strchr(at, '{'))) {
+		size_t len = strcspn(open + 1, "}");
+
+		buf_append(&out, at, (size_t)(open - at));
+		at = open + 1;
+		if (write_columns(&out, sql->columns, at, len))
+			at += len + 1;
+		else
+			buf_putc(&out, '{');
+	}
+	buf_puts(&out, at);
+	return buf_steal(&out);
+}
+
+int db_run_statement(struct tx *tx, void *arg, struct error *err)
+{
+	struct db_statement *statement = arg;
+
+	statement->rows = tx_exec_(tx, statement->sql, statement->binds, err);
+	return statement->rows < 0 ? -1 : 0;
+}
+
 size_t sql_count(void)
 {
 	return __start_berth_sql ? (size_t)(__stop_berth_sql - __start_berth_sql) : 0;

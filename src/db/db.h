@@ -34,18 +34,28 @@
 #include <stdint.h>
 #include "base/error.h"
 #include "base/fault.h"
+#include "db/column.h"
 
 struct db;
 struct tx;
 
-/* Statements are static data: connections remember them by address. */
+/*
+ * Statements are static data: connections remember them by address. Those of a table of columns
+ * (db/column.h) have words in their text that stand for lists of them:
+ *
+ *     {*}       every column, as a record's reader wants them; {t.*} with the alias t before each
+ *     {insert}  those that INSERT writes, {values} their parameters $1, $2, ...
+ *     {set}     "name = $2, ..." for those that UPDATE writes; $1 is left for the id
+ */
 struct sql {
 	const char *name;
 	const char *text;
+	const struct column *columns; /* NULL: the text is as it is */
 };
 
-#define SQL(ident, sql_text)                                                                       \
-	static const struct sql ident = { #ident, sql_text };                                      \
+#define SQL(ident, sql_text) SQL_OF(ident, NULL, sql_text)
+#define SQL_OF(ident, columns, sql_text)                                                           \
+	static const struct sql ident = { #ident, sql_text, columns };                             \
 	static const struct sql *const ident##_ref __attribute__((used, section("berth_sql"))) =   \
 		&ident
 
@@ -145,6 +155,24 @@ struct bind {
 int64_t tx_exec_(struct tx *tx, const struct sql *sql, const struct bind *binds, struct error *err);
 
 /*
+ * A write that is one statement. Returns the number of rows changed, or -1.
+ *
+ *     DB_EXEC(db, "run.waiting", &RUN_SET_WAITING, err, B_TEXT(id), B_TEXT(reason))
+ */
+struct db_statement {
+	const struct sql *sql;
+	const struct bind *binds;
+	int64_t rows;
+};
+int db_run_statement(struct tx *tx, void *statement, struct error *err);
+#define DB_EXEC(db, label, sql, err, ...)                                                          \
+	({                                                                                         \
+		struct db_statement _statement = { (sql), B_ARRAY_(__VA_ARGS__), 0 };              \
+		DB_WRITE(db, label, db_run_statement, &_statement, err) < 0 ? -1                   \
+									    : _statement.rows;     \
+	})
+
+/*
  * Steps through rows:
  *     struct cursor c; int r;
  *     if (tx_query(tx, &c, &LEASE_GET, err, B_TEXT(id)) < 0) return -1;
@@ -166,6 +194,9 @@ void cursor_close(struct cursor *cursor);
 bool col_is_null(struct cursor *cursor, int column);
 const char *col_text(struct cursor *cursor, int column); /* NULL for NULL */
 int64_t col_int(struct cursor *cursor, int column);      /* 0 for NULL */
+
+/* The text for an engine, with the words for columns written out; allocated. */
+char *sql_written(const struct sql *sql);
 
 /* The registry. */
 size_t sql_count(void);

@@ -10,11 +10,11 @@
  * Not registered: the probe differs per engine, and the others run before the table they name
  * exists everywhere.
  */
-static const struct sql VERSION_READ = {
-	"VERSION_READ", "SELECT COALESCE(MAX(version), 0) FROM schema_migrations"
-};
+static const struct sql VERSION_READ = { "VERSION_READ",
+					 "SELECT COALESCE(MAX(version), 0) FROM schema_migrations",
+					 NULL };
 static const struct sql VERSION_WRITE = {
-	"VERSION_WRITE", "INSERT INTO schema_migrations (version, applied_at) VALUES ($1, $2)"
+	"VERSION_WRITE", "INSERT INTO schema_migrations (version, applied_at) VALUES ($1, $2)", NULL
 };
 static const char VERSION_TABLE[] = "CREATE TABLE schema_migrations ("
 				    " version BIGINT NOT NULL PRIMARY KEY,"

@@ -247,11 +247,13 @@ static struct pg_statement *find_statement(struct pg_conn *conn, const struct sq
 	struct pg_statement *s = stmt_map_get(&conn->statements, sql);
 	if (s)
 		return s;
+
+	_cleanup_free_ char *text = sql_written(sql);
+
 	s = xcalloc(1, sizeof(*s));
 	snprintf(s->name, sizeof(s->name), "b%u", ++conn->statement_count);
-	PGresult *result =
-		await_result(conn, PQsendPrepare(conn->link, s->name, sql->text, 0, NULL),
-			     STATEMENT_DEADLINE_MS, err);
+	PGresult *result = await_result(conn, PQsendPrepare(conn->link, s->name, text, 0, NULL),
+					STATEMENT_DEADLINE_MS, err);
 	PQclear(result);
 	if (!result) {
 		free(s);
@@ -405,7 +407,8 @@ static int check_types(const PGresult *described, struct error *err)
 int pg_prepare(struct tx *tx, const struct sql *sql, struct error *err)
 {
 	struct pg_conn *conn = (struct pg_conn *)tx;
-	PGresult *prepared = await_result(conn, PQsendPrepare(conn->link, "", sql->text, 0, NULL),
+	_cleanup_free_ char *text = sql_written(sql);
+	PGresult *prepared = await_result(conn, PQsendPrepare(conn->link, "", text, 0, NULL),
 					  STATEMENT_DEADLINE_MS, err);
 	PQclear(prepared);
 	if (!prepared)

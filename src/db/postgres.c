@@ -90,7 +90,8 @@ static const char CLAIM_SETTINGS[] = "SET tcp_keepalives_idle = 10;"
 				     "SET tcp_keepalives_count = 3";
 static const struct sql CLAIM_TRY = { "CLAIM_TRY",
 				      "SELECT CASE WHEN pg_try_advisory_lock(" SERVER_LOCK_KEY
-				      ") THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END" };
+				      ") THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END",
+				      NULL };
 static const struct sql CLAIM_HOLDER = {
 	"CLAIM_HOLDER",
 	"SELECT a.application_name || COALESCE(' from ' || host(a.client_addr), ''),"
@@ -98,7 +99,8 @@ static const struct sql CLAIM_HOLDER = {
 	" FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
 	" WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = 0"
 	" AND l.objid = " SERVER_LOCK_KEY
-	" AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+	" AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+	NULL
 };
 
 static int claim_refused(struct pg_conn *conn, struct error *err)

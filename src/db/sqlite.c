@@ -20,9 +20,9 @@
  */
 #define SNAPSHOT_NS 5000000
 
-static const struct sql BEGIN = { "BEGIN", "BEGIN" };
-static const struct sql COMMIT = { "COMMIT", "COMMIT" };
-static const struct sql ROLLBACK = { "ROLLBACK", "ROLLBACK" };
+static const struct sql BEGIN = { "BEGIN", "BEGIN", NULL };
+static const struct sql COMMIT = { "COMMIT", "COMMIT", NULL };
+static const struct sql ROLLBACK = { "ROLLBACK", "ROLLBACK", NULL };
 
 struct sqlite_db {
 	struct db db;

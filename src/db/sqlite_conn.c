@@ -184,7 +184,9 @@ static struct sqlite_statement *prepare_statement(struct sqlite_conn *conn, cons
 	const char *rest = NULL;
 	sqlite3_stmt *stmt = NULL;
 	unsigned flags = kept ? SQLITE_PREPARE_PERSISTENT : 0;
-	if (sqlite3_prepare_v3(conn->handle, sql->text, -1, flags, &stmt, &rest) != SQLITE_OK) {
+	_cleanup_free_ char *text = sql_written(sql);
+
+	if (sqlite3_prepare_v3(conn->handle, text, -1, flags, &stmt, &rest) != SQLITE_OK) {
 		sqlite_conn_error(conn, err);
 		return NULL;
 	}

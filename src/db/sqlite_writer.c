@@ -18,12 +18,12 @@
 /* How long a reader may keep the WAL from beginning anew before we go on without. */
 #define READERS_WAIT_MS 20
 
-static const struct sql BEGIN = { "BEGIN", "BEGIN IMMEDIATE" };
-static const struct sql COMMIT = { "COMMIT", "COMMIT" };
-static const struct sql ROLLBACK = { "ROLLBACK", "ROLLBACK" };
-static const struct sql SAVEPOINT = { "SAVEPOINT", "SAVEPOINT job" };
-static const struct sql RELEASE = { "RELEASE", "RELEASE SAVEPOINT job" };
-static const struct sql ROLLBACK_TO = { "ROLLBACK_TO", "ROLLBACK TO SAVEPOINT job" };
+static const struct sql BEGIN = { "BEGIN", "BEGIN IMMEDIATE", NULL };
+static const struct sql COMMIT = { "COMMIT", "COMMIT", NULL };
+static const struct sql ROLLBACK = { "ROLLBACK", "ROLLBACK", NULL };
+static const struct sql SAVEPOINT = { "SAVEPOINT", "SAVEPOINT job", NULL };
+static const struct sql RELEASE = { "RELEASE", "RELEASE SAVEPOINT job", NULL };
+static const struct sql ROLLBACK_TO = { "ROLLBACK_TO", "ROLLBACK TO SAVEPOINT job", NULL };
 
 /* Lives on the stack of the thread that waits for it. */
 struct job {

@@ -245,20 +245,13 @@ static void finish(struct ending *e)
 		log_warn("lease %s: its end is not recorded yet: %s", e->lease_id, err.message);
 }
 
-static int settle_tx(struct tx *tx, void *arg, struct error *err)
-{
-	const struct ending *e = arg;
-
-	return tx_exec(tx, &LEASE_SETTLE, err, B_TEXT(e->lease_id)) < 0 ? -1 : 0;
-}
-
 /*
  * The row says that the holding is over, and the write that said so did not wait for the disk. One
  * that does takes it along.
  */
 static int settle(struct ending *e, struct error *err)
 {
-	if (DB_WRITE(e->leases->db, "lease.settled", settle_tx, e, err) == 0)
+	if (DB_EXEC(e->leases->db, "lease.settled", &LEASE_SETTLE, err, B_TEXT(e->lease_id)) >= 0)
 		return 0;
 	return error_wrap(err,
 			  "the place of lease %s was given back, which is not on the disk yet: "

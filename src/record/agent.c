@@ -8,22 +8,43 @@
 
 #define ROLE_MAX 50
 #define CEO "ceo"
-#define AGENT_COLUMNS                                                                              \
-	"id, company_id, name, adapter_type, adapter_config, runtime_config, permissions,"         \
-	" default_environment_id, role, title, status, created_at, updated_at, trust"
-#define CREATED_AT 11
 
-SQL(AGENT_GET, "SELECT " AGENT_COLUMNS " FROM agents WHERE id = $1");
-SQL(AGENT_LIST, "SELECT " AGENT_COLUMNS " FROM agents WHERE company_id = $1"
-		" AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
-		" AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
-		" AND (CAST($6 AS TEXT) IS NULL OR adapter_type = $6)"
-		" ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
-SQL(AGENT_INSERT, "INSERT INTO agents (" AGENT_COLUMNS ")"
-		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13)");
-SQL(AGENT_UPDATE, "UPDATE agents SET name = $2, adapter_type = $3, adapter_config = $4,"
-		  " runtime_config = $5, permissions = $6, default_environment_id = $7, role = $8,"
-		  " title = $9, status = $10, updated_at = $11, trust = $12 WHERE id = $1");
+#define AT(member) .offset = offsetof(struct agent, member)
+const struct column AGENT_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id) },
+	{ "companyId", "company_id", COLUMN_ID, COLUMN_INSERT, AT(company_id) },
+	{ "name", "name", COLUMN_TEXT, COLUMN_WRITE, AT(name) },
+	{ "role", "role", COLUMN_TEXT, COLUMN_WRITE, AT(role) },
+	{ "title", "title", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(title) },
+	{ "status", "status", COLUMN_WORD, COLUMN_WRITE | COLUMN_PATCH, AT(status),
+	  .words = agent_status_names },
+	{ "adapterType", "adapter_type", COLUMN_TEXT, COLUMN_WRITE, AT(adapter_type) },
+	{ "adapterConfig", "adapter_config", COLUMN_JSON, COLUMN_WRITE | COLUMN_NULLABLE,
+	  AT(adapter_config) },
+	{ "runtimeConfig", "runtime_config", COLUMN_JSON,
+	  COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(runtime_config) },
+	{ "permissions", "permissions", COLUMN_JSON, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH,
+	  AT(permissions) },
+	{ "defaultEnvironmentId", "default_environment_id", COLUMN_ID,
+	  COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(default_environment_id),
+	  .summary = "Where its runs go" },
+	{ "configRedacted", NULL, COLUMN_BOOL, COLUMN_VIEW,
+	  .summary = "Its settings are not for the reader" },
+	COLUMN_TIMES(struct agent),
+	COLUMN_TRUST(struct agent),
+	{ 0 },
+};
+static const struct row_kind AGENT = { "Agent", sizeof(struct agent), AGENT_COLUMNS };
+
+SQL_OF(AGENT_GET, AGENT_COLUMNS, "SELECT {*} FROM agents WHERE id = $1");
+SQL_OF(AGENT_LIST, AGENT_COLUMNS,
+       "SELECT {*} FROM agents WHERE company_id = $1"
+       " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+       " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+       " AND (CAST($6 AS TEXT) IS NULL OR adapter_type = $6)"
+       " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
+SQL_OF(AGENT_INSERT, AGENT_COLUMNS, "INSERT INTO agents ({insert}) VALUES ({values})");
+SQL_OF(AGENT_UPDATE, AGENT_COLUMNS, "UPDATE agents SET {set} WHERE id = $1");
 SQL(AGENT_USERS,
     "SELECT (SELECT COUNT(*) FROM runs WHERE agent_id = $1 AND company_id = $2"
     " AND " RUNS_UNFINISHED "),"
@@ -110,63 +131,13 @@ const struct field AGENT_PATCH_FIELDS[] = {
 
 void agent_clear(struct agent *agent)
 {
-	free(agent->name);
-	free(agent->adapter_type);
-	free(agent->role);
-	free(agent->title);
-	json_decref(agent->adapter_config);
-	json_decref(agent->runtime_config);
-	json_decref(agent->permissions);
-	json_decref(agent->trust);
-	*agent = (struct agent){ 0 };
+	row_clear(&AGENT, agent);
 }
 
 json_t *agent_json(const struct agent *agent)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", agent->id);
-	json_put_str(o, "companyId", agent->company_id);
-	json_put_str(o, "name", agent->name);
-	json_put_str(o, "role", agent->role);
-	json_put_str(o, "title", agent->title);
-	json_put_str(o, "status", agent_status_name(agent->status));
-	json_put_str(o, "adapterType", agent->adapter_type);
-	json_put_ref(o, "adapterConfig", agent->adapter_config);
-	json_put_ref(o, "runtimeConfig", agent->runtime_config);
-	json_put_ref(o, "permissions", agent->permissions);
-	json_put_id(o, "defaultEnvironmentId", agent->default_environment_id);
-	json_put_time(o, "createdAt", agent->created_at);
-	json_put_time(o, "updatedAt", agent->updated_at);
-	return o;
+	return row_json(&AGENT, agent);
 }
-
-static int agent_read(struct cursor *c, struct agent *out, struct error *err)
-{
-	_cleanup_(agent_clear) struct agent row = { 0 };
-
-	id_copy(row.id, col_text(c, 0));
-	id_copy(row.company_id, col_text(c, 1));
-	row.name = xstrdup(col_text(c, 2));
-	row.adapter_type = xstrdup(col_text(c, 3));
-	if (col_json(c, 4, "adapter config", &row.adapter_config, err) < 0 ||
-	    col_json(c, 5, "runtime config", &row.runtime_config, err) < 0 ||
-	    col_json(c, 6, "permissions", &row.permissions, err) < 0)
-		return -1;
-	id_copy(row.default_environment_id, col_text(c, 7));
-	row.role = xstrdup(col_text(c, 8));
-	row.title = xstrdup(col_text(c, 9));
-	if (!agent_status_parse(col_text(c, 10), &row.status))
-		return unexpected_value(err, "agent status", col_text(c, 10));
-	row.created_at = col_int(c, CREATED_AT);
-	row.updated_at = col_int(c, CREATED_AT + 1);
-	if (col_json(c, CREATED_AT + 2, "agent trust", &row.trust, err) < 0)
-		return -1;
-	hand_over(out, row);
-	return 0;
-}
-
-ROW_KIND(AGENT, agent, "Agent");
 
 int agent_get(struct db *db, const char *id, struct agent *out, struct error *err)
 {
@@ -197,7 +168,7 @@ int agent_works_tx(struct tx *tx, const char *id, struct error *err)
 
 json_t *agent_list(struct db *db, struct list_query *query, struct error *err)
 {
-	return row_page(db, &AGENT, &AGENT_LIST, CREATED_AT, query, err, B_TEXT(query->status),
+	return row_page(db, &AGENT, &AGENT_LIST, query, err, B_TEXT(query->status),
 			B_TEXT(query->adapter_type));
 }
 
@@ -229,11 +200,7 @@ static int apply_body(struct agent *row, const json_t *body, struct error *err)
 	    patch_name(&row->role, "An agent's role", body, "role", ROLE_MAX, err) < 0)
 		return -1;
 	apply_adapter(row, body);
-	patch_object(&row->runtime_config, body, "runtimeConfig");
-	patch_object(&row->permissions, body, "permissions");
-	patch_id(row->default_environment_id, body, "defaultEnvironmentId");
-	patch_text(&row->title, body, "title");
-	agent_status_parse(json_str(body, "status"), &row->status);
+	row_patch(&AGENT, row, body);
 	return 0;
 }
 
@@ -325,33 +292,6 @@ static int compare_with_maker(struct tx *tx, struct agent_writing *w, json_t **a
 	return 0;
 }
 
-static int store_agent(struct tx *tx, const struct agent *row, const struct sql *update,
-		       struct error *err)
-{
-	_cleanup_free_ char *adapter_config = json_text(row->adapter_config);
-	_cleanup_free_ char *runtime_config = json_text(row->runtime_config);
-	_cleanup_free_ char *permissions = json_text(row->permissions);
-	_cleanup_free_ char *trust = json_column(row->trust);
-	const char *status = agent_status_name(row->status);
-
-	if (update)
-		return tx_exec(tx, update, err, B_TEXT(row->id), B_TEXT(row->name),
-			       B_TEXT(row->adapter_type), B_TEXT(adapter_config),
-			       B_TEXT(runtime_config), B_TEXT(permissions),
-			       B_ID(row->default_environment_id), B_TEXT(row->role),
-			       B_TEXT(row->title), B_TEXT(status), B_INT(row->updated_at),
-			       B_TEXT(trust)) < 0
-			       ? -1
-			       : 0;
-	return tx_exec(tx, &AGENT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		       B_TEXT(row->name), B_TEXT(row->adapter_type), B_TEXT(adapter_config),
-		       B_TEXT(runtime_config), B_TEXT(permissions),
-		       B_ID(row->default_environment_id), B_TEXT(row->role), B_TEXT(row->title),
-		       B_TEXT(status), B_INT(row->created_at), B_TEXT(trust)) < 0
-		       ? -1
-		       : 0;
-}
-
 static int note(struct tx *tx, const struct agent_writing *w, const char *action, json_t *details,
 		struct error *err)
 {
@@ -378,7 +318,7 @@ static int insert_agent(struct tx *tx, void *arg, struct error *err)
 	    check_environment(tx, w, NULL, err) < 0)
 		return -1;
 	deciding_note(w->writer->actor, DECIDING_AGENT, NULL, w->body, after, &w->row.trust);
-	if (store_agent(tx, &w->row, NULL, err) < 0)
+	if (row_insert_tx(tx, &AGENT_INSERT, &w->row, err) < 0)
 		return -1;
 	json_put_str(details, "name", w->row.name);
 	json_put_str(details, "adapterType", w->row.adapter_type);
@@ -442,7 +382,7 @@ static int update_agent(struct tx *tx, void *arg, struct error *err)
 		return -1;
 	deciding_note(w->writer->actor, DECIDING_AGENT, before, w->body, after, &w->row.trust);
 	w->row.updated_at = w->now;
-	if (store_agent(tx, &w->row, &AGENT_UPDATE, err) < 0)
+	if (row_update_tx(tx, &AGENT_UPDATE, &w->row, err) < 0)
 		return -1;
 	if (json_str(w->body, "status"))
 		json_put_str(details, "status", agent_status_name(w->row.status));

@@ -35,17 +35,6 @@ static int state_exists(struct tx *tx, void *arg, struct error *err)
 	return r < 0 ? -1 : 0;
 }
 
-static int insert_state(struct tx *tx, void *arg, struct error *err)
-{
-	const struct agent_state_ensure *ensure = arg;
-	const struct agent *agent = ensure->agent;
-
-	return tx_exec(tx, &AGENT_STATE_ENSURE, err, B_TEXT(agent->id), B_TEXT(agent->company_id),
-		       B_TEXT(agent->adapter_type), B_INT(ensure->now)) < 0
-		       ? -1
-		       : 0;
-}
-
 int agent_ensure_state(struct db *db, struct clock *clock, const struct agent *agent,
 		       struct error *err)
 {
@@ -56,7 +45,11 @@ int agent_ensure_state(struct db *db, struct clock *clock, const struct agent *a
 		return -1;
 	if (ensure.exists)
 		return 0;
-	return DB_WRITE(db, "agent.ensure_state", insert_state, &ensure, err);
+	return DB_EXEC(db, "agent.ensure_state", &AGENT_STATE_ENSURE, err, B_TEXT(agent->id),
+		       B_TEXT(agent->company_id), B_TEXT(agent->adapter_type),
+		       B_INT(ensure.now)) < 0
+		       ? -1
+		       : 0;
 }
 
 struct agent_run_note {

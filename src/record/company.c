@@ -9,24 +9,37 @@
 
 #define COMPANY_NAME_MAX 100
 #define PREFIX_MAX 10
-#define COMPANY_COLUMNS "id, name, status, issue_prefix, issue_counter, created_at, updated_at"
 
-SQL(COMPANY_GET, "SELECT " COMPANY_COLUMNS " FROM companies WHERE id = $1");
-SQL(COMPANY_GET_BY_NAME, "SELECT " COMPANY_COLUMNS " FROM companies WHERE name = $1");
-SQL(COMPANY_LIST, "SELECT " COMPANY_COLUMNS " FROM companies ORDER BY created_at, id LIMIT 1000");
-SQL(COMPANY_LIST_OF_USER, "SELECT " COMPANY_COLUMNS " FROM companies WHERE id IN"
-			  " (SELECT company_id FROM company_memberships"
-			  " WHERE principal_type = 'user' AND principal_id = $1"
-			  " AND status = 'active') ORDER BY created_at, id LIMIT 1000");
+#define AT(member) .offset = offsetof(struct company, member)
+const struct column COMPANY_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id) },
+	{ "name", "name", COLUMN_TEXT, COLUMN_WRITE, AT(name) },
+	{ "status", "status", COLUMN_WORD, COLUMN_WRITE | COLUMN_PATCH, AT(status),
+	  .words = company_status_names },
+	{ "issuePrefix", "issue_prefix", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE,
+	  AT(issue_prefix), .summary = "What the names of its issues begin with" },
+	{ "issueCounter", "issue_counter", COLUMN_INT, 0, AT(issue_counter) },
+	COLUMN_TIMES(struct company),
+	{ 0 },
+};
+static const struct row_kind COMPANY = { "Company", sizeof(struct company), COMPANY_COLUMNS };
+
+SQL_OF(COMPANY_GET, COMPANY_COLUMNS, "SELECT {*} FROM companies WHERE id = $1");
+SQL_OF(COMPANY_GET_BY_NAME, COMPANY_COLUMNS, "SELECT {*} FROM companies WHERE name = $1");
+SQL_OF(COMPANY_LIST, COMPANY_COLUMNS,
+       "SELECT {*} FROM companies ORDER BY created_at, id LIMIT 1000");
+SQL_OF(COMPANY_LIST_OF_USER, COMPANY_COLUMNS,
+       "SELECT {*} FROM companies WHERE id IN"
+       " (SELECT company_id FROM company_memberships"
+       " WHERE principal_type = 'user' AND principal_id = $1"
+       " AND status = 'active') ORDER BY created_at, id LIMIT 1000");
+SQL_OF(COMPANY_INSERT, COMPANY_COLUMNS,
+       "INSERT INTO companies ({insert}) VALUES ({values}) ON CONFLICT DO NOTHING");
+SQL_OF(COMPANY_UPDATE, COMPANY_COLUMNS, "UPDATE companies SET {set} WHERE id = $1");
 SQL(COMPANY_EXISTS, "SELECT 1 FROM companies WHERE id = $1");
 SQL(COMPANY_WORKS, "SELECT status FROM companies WHERE id = $1");
 SQL(COMPANY_PREFIX_TAKEN, "SELECT 1 FROM companies WHERE issue_prefix = $1 AND id <> $2");
 SQL(COMPANY_NAME_TAKEN, "SELECT 1 FROM companies WHERE name = $1 AND id <> $2");
-SQL(COMPANY_INSERT, "INSERT INTO companies (id, name, issue_prefix, created_at, updated_at)"
-		    " VALUES ($1, $2, $3, $4, $4) ON CONFLICT DO NOTHING");
-SQL(COMPANY_UPDATE, "UPDATE companies SET name = $2, status = $3, issue_prefix = $4,"
-		    " updated_at = $5 WHERE id = $1");
-
 #define NAME                                                                                       \
 	.name = "name", .type = FIELD_STRING, .min = 1, .max = COMPANY_NAME_MAX,                   \
 	.summary = "What people call the company; unique"
@@ -55,44 +68,13 @@ const struct actor ACTOR_SYSTEM = { .type = "system", .id = "system" };
 
 void company_clear(struct company *company)
 {
-	free(company->name);
-	free(company->issue_prefix);
-	*company = (struct company){ 0 };
+	row_clear(&COMPANY, company);
 }
 
 json_t *company_json(const struct company *company)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", company->id);
-	json_put_str(o, "name", company->name);
-	json_put_str(o, "status", company_status_name(company->status));
-	json_put_str(o, "issuePrefix", company->issue_prefix);
-	json_put_int(o, "issueCounter", company->issue_counter);
-	json_put_time(o, "createdAt", company->created_at);
-	json_put_time(o, "updatedAt", company->updated_at);
-	return o;
+	return row_json(&COMPANY, company);
 }
-
-static int company_read(struct cursor *c, struct company *out, struct error *err)
-{
-	enum company_status status;
-
-	if (!company_status_parse(col_text(c, 2), &status))
-		return unexpected_value(err, "company status", col_text(c, 2));
-	*out = (struct company){
-		.name = xstrdup(col_text(c, 1)),
-		.status = status,
-		.issue_prefix = xstrdup(col_text(c, 3)),
-		.issue_counter = col_int(c, 4),
-		.created_at = col_int(c, 5),
-		.updated_at = col_int(c, 6),
-	};
-	id_copy(out->id, col_text(c, 0));
-	return 0;
-}
-
-ROW_KIND(COMPANY, company, "Company");
 
 int company_get(struct db *db, const char *id, struct company *out, struct error *err)
 {
@@ -250,8 +232,7 @@ static int insert_company(struct tx *tx, void *arg, struct error *err)
 		free(row->issue_prefix);
 		row->issue_prefix = xstrdup(prefix);
 	}
-	n = tx_exec(tx, &COMPANY_INSERT, err, B_TEXT(row->id), B_TEXT(row->name),
-		    B_TEXT(row->issue_prefix), B_INT(row->created_at));
+	n = row_insert_tx(tx, &COMPANY_INSERT, row, err);
 	if (n < 0)
 		return -1;
 	if (n == 0) {
@@ -323,7 +304,7 @@ static int apply_body(struct company *row, const json_t *body, struct error *err
 	    (json_str(body, "name") && check_name(row->name, err) < 0) ||
 	    apply_prefix(row, body, err) < 0)
 		return -1;
-	company_status_parse(json_str(body, "status"), &row->status);
+	row_patch(&COMPANY, row, body);
 	return 0;
 }
 
@@ -352,9 +333,7 @@ static int update_company(struct tx *tx, void *arg, struct error *err)
 	    apply_body(row, change->body, err) < 0 || check_unique_tx(tx, row, err) < 0)
 		return -1;
 	row->updated_at = change->now;
-	if (tx_exec(tx, &COMPANY_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
-		    B_TEXT(company_status_name(row->status)), B_TEXT(row->issue_prefix),
-		    B_INT(row->updated_at)) < 0)
+	if (row_update_tx(tx, &COMPANY_UPDATE, row, err) < 0)
 		return -1;
 	if (json_str(change->body, "status"))
 		json_put_str(details, "status", company_status_name(row->status));

@@ -4,119 +4,80 @@
 #include "base/text.h"
 #include "record/row.h"
 
-#define ENVIRONMENT_COLUMNS                                                                        \
-	"id, company_id, name, description, driver, status, config, metadata, created_at,"         \
-	" updated_at, trust"
-#define ENVIRONMENT_SELECT "SELECT " ENVIRONMENT_COLUMNS " FROM environments"
+#define AT(member) .offset = offsetof(struct environment, member)
+const struct column ENVIRONMENT_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id) },
+	{ "companyId", "company_id", COLUMN_ID, COLUMN_INSERT, AT(company_id) },
+	{ "name", "name", COLUMN_TEXT, COLUMN_WRITE, AT(name) },
+	{ "description", "description", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE,
+	  AT(description) },
+	{ "driver", "driver", COLUMN_WORD, COLUMN_WRITE, AT(driver), .words = driver_kind_names,
+	  .summary = "How its places are reached" },
+	{ "status", "status", COLUMN_WORD, COLUMN_WRITE, AT(status),
+	  .words = environment_status_names },
+	{ "config", "config", COLUMN_JSON, COLUMN_WRITE, AT(config),
+	  .summary = "Settings of the driver; secrets are left out" },
+	{ "metadata", "metadata", COLUMN_JSON, COLUMN_WRITE | COLUMN_NULLABLE, AT(metadata) },
+	{ "configRedacted", NULL, COLUMN_BOOL, COLUMN_VIEW,
+	  .summary = "The config is not for the reader" },
+	{ "metadataRedacted", NULL, COLUMN_BOOL, COLUMN_VIEW,
+	  .summary = "The metadata is not for the reader" },
+	COLUMN_TIMES(struct environment),
+	COLUMN_TRUST(struct environment),
+	{ 0 },
+};
+static const struct row_kind ENVIRONMENT = { "Environment", sizeof(struct environment),
+					     ENVIRONMENT_COLUMNS };
 
-SQL(ENVIRONMENT_GET, ENVIRONMENT_SELECT " WHERE id = $1");
-SQL(ENVIRONMENT_GET_LOCAL, ENVIRONMENT_SELECT " WHERE company_id = $1 AND driver = 'local'");
-SQL(ENVIRONMENT_FIND, ENVIRONMENT_SELECT " WHERE company_id = $1 AND (id = $2 OR name = $2)"
-					 " ORDER BY CASE WHEN id = $2 THEN 0 ELSE 1 END"
-					 " LIMIT 1");
-SQL(ENVIRONMENT_LIST, ENVIRONMENT_SELECT " WHERE company_id = $1"
-					 " AND (CAST($2 AS TEXT) IS NULL OR status = $2)"
-					 " AND (CAST($3 AS TEXT) IS NULL OR driver = $3)"
-					 " ORDER BY updated_at DESC, created_at DESC, id"
-					 " LIMIT 1000");
+SQL_OF(ENVIRONMENT_GET, ENVIRONMENT_COLUMNS, "SELECT {*} FROM environments WHERE id = $1");
+SQL_OF(ENVIRONMENT_GET_LOCAL, ENVIRONMENT_COLUMNS,
+       "SELECT {*} FROM environments WHERE company_id = $1 AND driver = 'local'");
+SQL_OF(ENVIRONMENT_FIND, ENVIRONMENT_COLUMNS,
+       "SELECT {*} FROM environments WHERE company_id = $1 AND (id = $2 OR name = $2)"
+       " ORDER BY CASE WHEN id = $2 THEN 0 ELSE 1 END LIMIT 1");
+SQL_OF(ENVIRONMENT_LIST, ENVIRONMENT_COLUMNS,
+       "SELECT {*} FROM environments WHERE company_id = $1"
+       " AND (CAST($2 AS TEXT) IS NULL OR status = $2)"
+       " AND (CAST($3 AS TEXT) IS NULL OR driver = $3)"
+       " ORDER BY updated_at DESC, created_at DESC, id LIMIT 1000");
 /* The column `trust` of what the server itself makes; the migration writes it for older rows. */
 #define WRITTEN_BY_SERVER "{\"config\":\"local\",\"driver\":\"local\",\"name\":\"local\"}"
 
 SQL(ENVIRONMENT_ENSURE_LOCAL,
-    "INSERT INTO environments (" ENVIRONMENT_COLUMNS ")"
+    "INSERT INTO environments (id, company_id, name, description, driver, status, config,"
+    " metadata, created_at, updated_at, trust)"
     " VALUES ($1, $2, 'Local', $3, 'local', 'active', '{}', $4, $5, $5, $6)"
     " ON CONFLICT (company_id, driver) WHERE driver = 'local' DO NOTHING");
 SQL(ENVIRONMENT_ENSURE_SANDBOX,
-    "INSERT INTO environments (" ENVIRONMENT_COLUMNS ")"
+    "INSERT INTO environments (id, company_id, name, description, driver, status, config,"
+    " metadata, created_at, updated_at, trust)"
     " VALUES ($1, $2, '" SANDBOX_NAME "', $3, 'sandbox', 'active', $4, NULL, $5, $5, $6)"
     " ON CONFLICT (id) DO NOTHING");
 
 void environment_clear(struct environment *environment)
 {
-	free(environment->name);
-	free(environment->description);
-	json_decref(environment->config);
-	json_decref(environment->metadata);
-	json_decref(environment->trust);
-	*environment = (struct environment){ 0 };
+	row_clear(&ENVIRONMENT, environment);
 }
 
 json_t *environment_json(const struct environment *environment)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", environment->id);
-	json_put_str(o, "companyId", environment->company_id);
-	json_put_str(o, "name", environment->name);
-	json_put_str(o, "description", environment->description);
-	json_put_str(o, "driver", driver_kind_name(environment->driver));
-	json_put_str(o, "status", environment_status_name(environment->status));
-	json_put_ref(o, "config", environment->config);
-	json_put_ref(o, "metadata", environment->metadata);
-	json_put_time(o, "createdAt", environment->created_at);
-	json_put_time(o, "updatedAt", environment->updated_at);
-	return o;
+	return row_json(&ENVIRONMENT, environment);
 }
-
-/* The same, key by key, for a row that nobody needs but the one who asked for its text. */
-static const struct column TEXT_COLUMNS[] = {
-	{ "id", COLUMN_TEXT },
-	{ "companyId", COLUMN_TEXT },
-	{ "name", COLUMN_TEXT },
-	{ "description", COLUMN_TEXT },
-	{ "driver", COLUMN_TEXT },
-	{ "status", COLUMN_TEXT },
-	{ "config", COLUMN_JSON },
-	{ "metadata", COLUMN_JSON },
-	{ "createdAt", COLUMN_TIME },
-	{ "updatedAt", COLUMN_TIME },
-	{ 0 },
-};
 
 char *environment_text(struct db *db, const char *id, struct error *err)
 {
-	return row_text(db, "Environment", TEXT_COLUMNS, &ENVIRONMENT_GET, err, B_TEXT(id));
+	return row_text(db, &ENVIRONMENT, &ENVIRONMENT_GET, err, B_TEXT(id));
 }
 
 void environment_copy(struct environment *to, const struct environment *from)
 {
-	*to = *from;
-	to->name = xstrdup(from->name);
-	to->description = xstrdup(from->description);
-	to->config = json_deep_copy(from->config);
-	to->metadata = json_deep_copy(from->metadata);
-	to->trust = json_deep_copy(from->trust);
+	row_copy(&ENVIRONMENT, to, from);
 }
 
 int64_t environment_max_leases(const struct environment *environment)
 {
 	return json_int(environment->metadata, "maxLeases", 0);
 }
-
-static int environment_read(struct cursor *c, struct environment *out, struct error *err)
-{
-	_cleanup_environment_ struct environment row = { 0 };
-
-	id_copy(row.id, col_text(c, 0));
-	id_copy(row.company_id, col_text(c, 1));
-	row.name = xstrdup(col_text(c, 2));
-	row.description = xstrdup(col_text(c, 3));
-	if (!driver_kind_parse(col_text(c, 4), &row.driver))
-		return unexpected_value(err, "environment driver", col_text(c, 4));
-	if (!environment_status_parse(col_text(c, 5), &row.status))
-		return unexpected_value(err, "environment status", col_text(c, 5));
-	if (col_json(c, 6, "environment config", &row.config, err) < 0 ||
-	    col_json(c, 7, "environment metadata", &row.metadata, err) < 0)
-		return -1;
-	row.created_at = col_int(c, 8);
-	row.updated_at = col_int(c, 9);
-	if (col_json(c, 10, "environment trust", &row.trust, err) < 0)
-		return -1;
-	hand_over(out, row);
-	return 0;
-}
-
-ROW_KIND(ENVIRONMENT, environment, "Environment");
 
 int environment_get(struct db *db, const char *id, struct environment *out, struct error *err)
 {
@@ -158,7 +119,7 @@ static int search_environment(struct tx *tx, void *arg, struct error *err)
 		return -1;
 	if (r == 0)
 		return error_set(err, ERR_NOT_FOUND, "Environment not found");
-	return environment_read(&c, &search->found, err);
+	return row_read(&ENVIRONMENT, &c, &search->found, err);
 }
 
 int environment_find(struct db *db, const char *company_id, const char *name_or_id,

@@ -19,6 +19,7 @@ struct environment {
 };
 void environment_clear(struct environment *environment);
 #define _cleanup_environment_ _cleanup_(environment_clear)
+extern const struct column ENVIRONMENT_COLUMNS[]; /* db/column.h */
 json_t *environment_json(const struct environment *environment);
 void environment_copy(struct environment *to, const struct environment *from); /* deep */
 /* How many leases it may have at a time: metadata.maxLeases; 0: no limit. */

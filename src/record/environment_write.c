@@ -5,13 +5,9 @@
 #include "record/row.h"
 #include "record/trust.h"
 
-SQL(ENVIRONMENT_INSERT,
-    "INSERT INTO environments (id, company_id, name, description, driver, status, config,"
-    " metadata, created_at, updated_at, trust)"
-    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)");
-SQL(ENVIRONMENT_UPDATE,
-    "UPDATE environments SET name = $2, description = $3, driver = $4, status = $5, config = $6,"
-    " metadata = $7, updated_at = $8, trust = $9 WHERE id = $1");
+SQL_OF(ENVIRONMENT_INSERT, ENVIRONMENT_COLUMNS,
+       "INSERT INTO environments ({insert}) VALUES ({values})");
+SQL_OF(ENVIRONMENT_UPDATE, ENVIRONMENT_COLUMNS, "UPDATE environments SET {set} WHERE id = $1");
 SQL(ENVIRONMENT_OTHER_LOCAL, "SELECT 1 FROM environments"
 			     " WHERE company_id = $1 AND driver = 'local' AND id <> $2");
 SQL(ENVIRONMENT_SAME_NAME, "SELECT 1 FROM environments"
@@ -155,18 +151,10 @@ static int insert_environment(struct tx *tx, void *arg, struct error *err)
 	const struct environment_creation *creation = arg;
 	const struct environment *row = creation->row;
 	_cleanup_json_ json_t *details = json_object();
-	_cleanup_free_ char *config = json_text(row->config);
-	_cleanup_free_ char *metadata = json_column(row->metadata);
-	_cleanup_free_ char *trust = json_column(row->trust);
 
 	if (company_exists_tx(tx, row->company_id, err) < 0 ||
-	    check_one_local_tx(tx, row, err) < 0 || check_own_name_tx(tx, row, err) < 0)
-		return -1;
-	if (tx_exec(tx, &ENVIRONMENT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		    B_TEXT(row->name), B_TEXT(row->description),
-		    B_TEXT(driver_kind_name(row->driver)),
-		    B_TEXT(environment_status_name(row->status)), B_TEXT(config), B_TEXT(metadata),
-		    B_INT(row->created_at), B_TEXT(trust)) < 0)
+	    check_one_local_tx(tx, row, err) < 0 || check_own_name_tx(tx, row, err) < 0 ||
+	    row_insert_tx(tx, &ENVIRONMENT_INSERT, row, err) < 0)
 		return -1;
 	json_put_str(details, "name", row->name);
 	json_put_str(details, "driver", driver_kind_name(row->driver));
@@ -272,20 +260,6 @@ static json_t *patch_details(const struct environment_patch *patch, const struct
 	return details;
 }
 
-static int store_row(struct tx *tx, const struct environment *row, struct error *err)
-{
-	_cleanup_free_ char *config = json_text(row->config);
-	_cleanup_free_ char *metadata = json_column(row->metadata);
-	_cleanup_free_ char *trust = json_column(row->trust);
-
-	return tx_exec(tx, &ENVIRONMENT_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
-		       B_TEXT(row->description), B_TEXT(driver_kind_name(row->driver)),
-		       B_TEXT(environment_status_name(row->status)), B_TEXT(config),
-		       B_TEXT(metadata), B_INT(row->updated_at), B_TEXT(trust)) < 0
-		       ? -1
-		       : 0;
-}
-
 static int update_environment(struct tx *tx, void *arg, struct error *err)
 {
 	struct environment_change *change = arg;
@@ -314,7 +288,7 @@ static int update_environment(struct tx *tx, void *arg, struct error *err)
 	/* Always later than before, so that updated_at tells two changes in one millisecond apart.
 	 */
 	row->updated_at = MAX_OF(change->now, row->updated_at + 1);
-	if (store_row(tx, row, err) < 0)
+	if (row_update_tx(tx, &ENVIRONMENT_UPDATE, row, err) < 0)
 		return -1;
 	details = patch_details(patch, row);
 	return write_activity(tx, row, change->now, change->actor, "environment.updated", details,

@@ -251,42 +251,23 @@ int idempotency_finish(struct db *db, struct clock *clock, struct idempotency *i
 	return DB_WRITE(db, "idempotency.finish", store_result, &result, err);
 }
 
-static int forget_pending(struct tx *tx, void *arg, struct error *err)
+int idempotency_abandon(struct db *db, struct idempotency *idem, struct error *err)
 {
-	const struct idempotency *idem = arg;
-
-	return tx_exec(tx, &IDEMPOTENCY_ABANDON, err, B_KEY(idem), B_TEXT(idem->node_id),
-		       B_INT(idem->boot_epoch)) < 0
+	return DB_EXEC(db, "idempotency.abandon", &IDEMPOTENCY_ABANDON, err, B_KEY(idem),
+		       B_TEXT(idem->node_id), B_INT(idem->boot_epoch)) < 0
 		       ? -1
 		       : 0;
 }
 
-int idempotency_abandon(struct db *db, struct idempotency *idem, struct error *err)
-{
-	return DB_WRITE(db, "idempotency.abandon", forget_pending, idem, err);
-}
-
-struct idempotency_pruning {
-	int64_t before, removed;
-};
-
-static int prune_some(struct tx *tx, void *arg, struct error *err)
-{
-	struct idempotency_pruning *pruning = arg;
-
-	pruning->removed = tx_exec(tx, &IDEMPOTENCY_PRUNE, err, B_INT(pruning->before));
-	return pruning->removed < 0 ? -1 : 0;
-}
-
 int64_t idempotency_prune(struct db *db, struct clock *clock, struct error *err)
 {
-	struct idempotency_pruning pruning = { .before = clock_now(clock) - IDEMPOTENCY_KEEP_MS };
-	int64_t total = 0;
+	int64_t before = clock_now(clock) - IDEMPOTENCY_KEEP_MS, removed, total = 0;
 
 	do {
-		if (DB_WRITE(db, "idempotency.prune", prune_some, &pruning, err) < 0)
+		removed = DB_EXEC(db, "idempotency.prune", &IDEMPOTENCY_PRUNE, err, B_INT(before));
+		if (removed < 0)
 			return -1;
-		total += pruning.removed;
-	} while (pruning.removed == PRUNE_ROWS);
+		total += removed;
+	} while (removed == PRUNE_ROWS);
 	return total;
 }

@@ -10,28 +10,52 @@
 
 #define TITLE_MAX_BYTES 1000
 #define DESCRIPTION_MAX_BYTES 100000
-#define ISSUE_COLUMNS                                                                              \
-	"id, company_id, project_id, assignee_agent_id, title, description, status, priority,"     \
-	" issue_number, identifier, execution_run_id, checkout_run_id, execution_workspace_id,"    \
-	" execution_workspace_preference, execution_workspace_settings, created_at, updated_at,"   \
-	" trust"
-#define CREATED_AT 15
 
-SQL(ISSUE_GET, "SELECT " ISSUE_COLUMNS " FROM issues WHERE id = $1");
-SQL(ISSUE_LIST, "SELECT " ISSUE_COLUMNS " FROM issues WHERE company_id = $1"
-		" AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
-		" AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
-		" AND (CAST($6 AS TEXT) IS NULL OR priority = $6)"
-		" AND (CAST($7 AS TEXT) IS NULL OR project_id = $7)"
-		" AND (CAST($8 AS TEXT) IS NULL OR assignee_agent_id = $8)"
-		" ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
-SQL(ISSUE_INSERT, "INSERT INTO issues (" ISSUE_COLUMNS ")"
-		  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL, NULL, $11, $12, $13,"
-		  " $14, $14, $15)");
-SQL(ISSUE_UPDATE, "UPDATE issues SET project_id = $2, assignee_agent_id = $3, title = $4,"
-		  " description = $5, status = $6, priority = $7, execution_workspace_id = $8,"
-		  " execution_workspace_preference = $9, execution_workspace_settings = $10,"
-		  " updated_at = $11, trust = $12 WHERE id = $1");
+#define AT(member) .offset = offsetof(struct issue, member)
+const struct column ISSUE_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id) },
+	{ "companyId", "company_id", COLUMN_ID, COLUMN_INSERT, AT(company_id) },
+	{ "projectId", "project_id", COLUMN_ID, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH,
+	  AT(project_id) },
+	{ "assigneeAgentId", "assignee_agent_id", COLUMN_ID,
+	  COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(assignee_agent_id) },
+	{ "identifier", "identifier", COLUMN_TEXT, COLUMN_INSERT | COLUMN_NULLABLE, AT(identifier),
+	  .summary = "As people call it: ACM-7" },
+	{ "issueNumber", "issue_number", COLUMN_INT, COLUMN_INSERT, AT(number) },
+	{ "title", "title", COLUMN_TEXT, COLUMN_WRITE, AT(title) },
+	{ "description", "description", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH,
+	  AT(description) },
+	{ "status", "status", COLUMN_WORD, COLUMN_WRITE | COLUMN_PATCH, AT(status),
+	  .words = issue_status_names },
+	{ "priority", "priority", COLUMN_WORD, COLUMN_WRITE | COLUMN_PATCH, AT(priority),
+	  .words = issue_priority_names },
+	{ "executionRunId", "execution_run_id", COLUMN_ID, COLUMN_NULLABLE, AT(execution_run_id),
+	  .summary = "The run that works on it now" },
+	{ "checkoutRunId", "checkout_run_id", COLUMN_ID, COLUMN_NULLABLE, AT(checkout_run_id),
+	  .summary = "The run that has taken it for itself" },
+	{ "executionWorkspaceId", "execution_workspace_id", COLUMN_ID,
+	  COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(execution_workspace_id) },
+	{ "executionWorkspacePreference", "execution_workspace_preference", COLUMN_TEXT,
+	  COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(execution_workspace_preference) },
+	{ "executionWorkspaceSettings", "execution_workspace_settings", COLUMN_JSON,
+	  COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(execution_workspace_settings) },
+	COLUMN_TIMES(struct issue),
+	COLUMN_TRUST(struct issue),
+	{ 0 },
+};
+static const struct row_kind ISSUE = { "Issue", sizeof(struct issue), ISSUE_COLUMNS };
+
+SQL_OF(ISSUE_GET, ISSUE_COLUMNS, "SELECT {*} FROM issues WHERE id = $1");
+SQL_OF(ISSUE_LIST, ISSUE_COLUMNS,
+       "SELECT {*} FROM issues WHERE company_id = $1"
+       " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+       " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+       " AND (CAST($6 AS TEXT) IS NULL OR priority = $6)"
+       " AND (CAST($7 AS TEXT) IS NULL OR project_id = $7)"
+       " AND (CAST($8 AS TEXT) IS NULL OR assignee_agent_id = $8)"
+       " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
+SQL_OF(ISSUE_INSERT, ISSUE_COLUMNS, "INSERT INTO issues ({insert}) VALUES ({values})");
+SQL_OF(ISSUE_UPDATE, ISSUE_COLUMNS, "UPDATE issues SET {set} WHERE id = $1");
 SQL(ISSUE_NEXT_NUMBER, "UPDATE companies SET issue_counter = issue_counter + 1 WHERE id = $1"
 		       " RETURNING issue_counter, issue_prefix");
 SQL(ISSUE_PROJECT_OF_COMPANY, "SELECT 1 FROM projects WHERE id = $1 AND company_id = $2");
@@ -117,71 +141,13 @@ const struct field ISSUE_PATCH_FIELDS[] = {
 
 void issue_clear(struct issue *issue)
 {
-	free(issue->title);
-	free(issue->description);
-	free(issue->identifier);
-	free(issue->execution_workspace_preference);
-	json_decref(issue->execution_workspace_settings);
-	json_decref(issue->trust);
-	*issue = (struct issue){ 0 };
+	row_clear(&ISSUE, issue);
 }
 
 json_t *issue_json(const struct issue *issue)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", issue->id);
-	json_put_str(o, "companyId", issue->company_id);
-	json_put_id(o, "projectId", issue->project_id);
-	json_put_id(o, "assigneeAgentId", issue->assignee_agent_id);
-	json_put_str(o, "identifier", issue->identifier);
-	json_put_int(o, "issueNumber", issue->number);
-	json_put_str(o, "title", issue->title);
-	json_put_str(o, "description", issue->description);
-	json_put_str(o, "status", issue_status_name(issue->status));
-	json_put_str(o, "priority", issue_priority_name(issue->priority));
-	json_put_id(o, "executionRunId", issue->execution_run_id);
-	json_put_id(o, "checkoutRunId", issue->checkout_run_id);
-	json_put_id(o, "executionWorkspaceId", issue->execution_workspace_id);
-	json_put_str(o, "executionWorkspacePreference", issue->execution_workspace_preference);
-	json_put_ref(o, "executionWorkspaceSettings", issue->execution_workspace_settings);
-	json_put_time(o, "createdAt", issue->created_at);
-	json_put_time(o, "updatedAt", issue->updated_at);
-	return o;
+	return row_json(&ISSUE, issue);
 }
-
-static int issue_read(struct cursor *c, struct issue *out, struct error *err)
-{
-	_cleanup_(issue_clear) struct issue row = { 0 };
-
-	id_copy(row.id, col_text(c, 0));
-	id_copy(row.company_id, col_text(c, 1));
-	id_copy(row.project_id, col_text(c, 2));
-	id_copy(row.assignee_agent_id, col_text(c, 3));
-	row.title = xstrdup(col_text(c, 4));
-	row.description = xstrdup(col_text(c, 5));
-	if (!issue_status_parse(col_text(c, 6), &row.status))
-		return unexpected_value(err, "issue status", col_text(c, 6));
-	if (!issue_priority_parse(col_text(c, 7), &row.priority))
-		return unexpected_value(err, "issue priority", col_text(c, 7));
-	row.number = col_int(c, 8);
-	row.identifier = xstrdup(col_text(c, 9));
-	id_copy(row.execution_run_id, col_text(c, 10));
-	id_copy(row.checkout_run_id, col_text(c, 11));
-	id_copy(row.execution_workspace_id, col_text(c, 12));
-	row.execution_workspace_preference = xstrdup(col_text(c, 13));
-	if (col_json(c, 14, "execution workspace settings", &row.execution_workspace_settings,
-		     err) < 0)
-		return -1;
-	row.created_at = col_int(c, CREATED_AT);
-	row.updated_at = col_int(c, CREATED_AT + 1);
-	if (col_json(c, CREATED_AT + 2, "issue trust", &row.trust, err) < 0)
-		return -1;
-	hand_over(out, row);
-	return 0;
-}
-
-ROW_KIND(ISSUE, issue, "Issue");
 
 int issue_get(struct db *db, const char *id, struct issue *out, struct error *err)
 {
@@ -195,7 +161,7 @@ int issue_get_tx(struct tx *tx, const char *id, struct issue *out, struct error 
 
 json_t *issue_list(struct db *db, struct list_query *query, struct error *err)
 {
-	return row_page(db, &ISSUE, &ISSUE_LIST, CREATED_AT, query, err, B_TEXT(query->status),
+	return row_page(db, &ISSUE, &ISSUE_LIST, query, err, B_TEXT(query->status),
 			B_TEXT(query->priority), B_TEXT(query->project_id),
 			B_TEXT(query->assignee_id));
 }
@@ -204,14 +170,7 @@ static int apply_body(struct issue *row, const json_t *body, struct error *err)
 {
 	if (patch_name(&row->title, "An issue's title", body, "title", TITLE_MAX_BYTES, err) < 0)
 		return -1;
-	patch_text(&row->description, body, "description");
-	issue_status_parse(json_str(body, "status"), &row->status);
-	issue_priority_parse(json_str(body, "priority"), &row->priority);
-	patch_id(row->project_id, body, "projectId");
-	patch_id(row->assignee_agent_id, body, "assigneeAgentId");
-	patch_id(row->execution_workspace_id, body, "executionWorkspaceId");
-	patch_text(&row->execution_workspace_preference, body, "executionWorkspacePreference");
-	patch_object(&row->execution_workspace_settings, body, "executionWorkspaceSettings");
+	row_patch(&ISSUE, row, body);
 	return 0;
 }
 
@@ -467,22 +426,6 @@ static int next_number(struct tx *tx, struct issue *row, struct error *err)
 	return 0;
 }
 
-static int insert_row(struct tx *tx, const struct issue *row, struct error *err)
-{
-	_cleanup_free_ char *settings = json_column(row->execution_workspace_settings);
-	_cleanup_free_ char *trust = json_column(row->trust);
-
-	return tx_exec(tx, &ISSUE_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		       B_ID(row->project_id), B_ID(row->assignee_agent_id), B_TEXT(row->title),
-		       B_TEXT(row->description), B_TEXT(issue_status_name(row->status)),
-		       B_TEXT(issue_priority_name(row->priority)), B_INT(row->number),
-		       B_TEXT(row->identifier), B_ID(row->execution_workspace_id),
-		       B_TEXT(row->execution_workspace_preference), B_TEXT(settings),
-		       B_INT(row->created_at), B_TEXT(trust)) < 0
-		       ? -1
-		       : 0;
-}
-
 static int insert_issue(struct tx *tx, void *arg, struct error *err)
 {
 	struct issue_writing *w = arg;
@@ -506,7 +449,7 @@ static int insert_issue(struct tx *tx, void *arg, struct error *err)
 	if (check_place(tx, w, NULL, err) < 0)
 		return -1;
 	note_writers(w, NULL, after);
-	if (next_number(tx, row, err) < 0 || insert_row(tx, row, err) < 0)
+	if (next_number(tx, row, err) < 0 || row_insert_tx(tx, &ISSUE_INSERT, row, err) < 0)
 		return -1;
 	json_put_str(details, "title", row->title);
 	json_put_str(details, "status", issue_status_name(row->status));
@@ -534,22 +477,6 @@ int issue_create(const struct writer *writer, const char *company_id, const json
 	return r;
 }
 
-static int update_row(struct tx *tx, const struct issue *row, struct error *err)
-{
-	_cleanup_free_ char *settings = json_column(row->execution_workspace_settings);
-	_cleanup_free_ char *trust = json_column(row->trust);
-
-	return tx_exec(tx, &ISSUE_UPDATE, err, B_TEXT(row->id), B_ID(row->project_id),
-		       B_ID(row->assignee_agent_id), B_TEXT(row->title), B_TEXT(row->description),
-		       B_TEXT(issue_status_name(row->status)),
-		       B_TEXT(issue_priority_name(row->priority)),
-		       B_ID(row->execution_workspace_id),
-		       B_TEXT(row->execution_workspace_preference), B_TEXT(settings),
-		       B_INT(row->updated_at), B_TEXT(trust)) < 0
-		       ? -1
-		       : 0;
-}
-
 static int update_issue(struct tx *tx, void *arg, struct error *err)
 {
 	struct issue_writing *w = arg;
@@ -572,7 +499,7 @@ static int update_issue(struct tx *tx, void *arg, struct error *err)
 		return -1;
 	note_writers(w, before, after);
 	row->updated_at = w->now;
-	if (update_row(tx, row, err) < 0 || sync_workspace(tx, w, err) < 0)
+	if (row_update_tx(tx, &ISSUE_UPDATE, row, err) < 0 || sync_workspace(tx, w, err) < 0)
 		return -1;
 	if (json_str(w->body, "status"))
 		json_put_str(details, "status", issue_status_name(row->status));
@@ -615,7 +542,7 @@ int issue_link_workspace_tx(struct tx *tx, const struct writer *writer, int64_t 
 	}
 	if (r == 0) {
 		note_writers(&w, before, after);
-		r = update_row(tx, &w.row, err);
+		r = row_update_tx(tx, &ISSUE_UPDATE, &w.row, err) < 0 ? -1 : 0;
 	}
 	issue_clear(&w.row);
 	return r;

@@ -7,20 +7,34 @@
 #include "record/trust.h"
 
 #define ENV_MAX 500
-#define PROJECT_COLUMNS                                                                            \
-	"id, company_id, name, status, env, execution_workspace_policy, created_at, updated_at, "  \
-	"trust"
-#define CREATED_AT 6
 
-SQL(PROJECT_GET, "SELECT " PROJECT_COLUMNS " FROM projects WHERE id = $1");
-SQL(PROJECT_LIST, "SELECT " PROJECT_COLUMNS " FROM projects WHERE company_id = $1"
-		  " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
-		  " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
-		  " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
-SQL(PROJECT_INSERT, "INSERT INTO projects (" PROJECT_COLUMNS ")"
-		    " VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)");
-SQL(PROJECT_UPDATE, "UPDATE projects SET name = $2, status = $3, env = $4,"
-		    " execution_workspace_policy = $5, updated_at = $6, trust = $7 WHERE id = $1");
+#define AT(member) .offset = offsetof(struct project, member)
+const struct column PROJECT_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id) },
+	{ "companyId", "company_id", COLUMN_ID, COLUMN_INSERT, AT(company_id) },
+	{ "name", "name", COLUMN_TEXT, COLUMN_WRITE, AT(name) },
+	{ "status", "status", COLUMN_WORD, COLUMN_WRITE | COLUMN_PATCH, AT(status),
+	  .words = project_status_names },
+	{ "env", "env", COLUMN_JSON, COLUMN_WRITE | COLUMN_PATCH, AT(env), .shape = "map",
+	  .summary = "Variables of its runs" },
+	{ "envRedacted", NULL, COLUMN_BOOL, COLUMN_VIEW,
+	  .summary = "Values are not for the reader" },
+	{ "executionWorkspacePolicy", "execution_workspace_policy", COLUMN_JSON,
+	  COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(execution_workspace_policy) },
+	COLUMN_TIMES(struct project),
+	COLUMN_TRUST(struct project),
+	{ 0 },
+};
+static const struct row_kind PROJECT = { "Project", sizeof(struct project), PROJECT_COLUMNS };
+
+SQL_OF(PROJECT_GET, PROJECT_COLUMNS, "SELECT {*} FROM projects WHERE id = $1");
+SQL_OF(PROJECT_LIST, PROJECT_COLUMNS,
+       "SELECT {*} FROM projects WHERE company_id = $1"
+       " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+       " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+       " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
+SQL_OF(PROJECT_INSERT, PROJECT_COLUMNS, "INSERT INTO projects ({insert}) VALUES ({values})");
+SQL_OF(PROJECT_UPDATE, PROJECT_COLUMNS, "UPDATE projects SET {set} WHERE id = $1");
 SQL(PROJECT_USERS, "SELECT (SELECT COUNT(*) FROM runs WHERE project_id = $1 AND company_id = $2"
 		   " AND " RUNS_UNFINISHED "),"
 		   " (SELECT COUNT(*) FROM leases WHERE company_id = $2 AND " LEASES_OPEN
@@ -76,49 +90,13 @@ const struct field PROJECT_PATCH_FIELDS[] = {
 
 void project_clear(struct project *project)
 {
-	free(project->name);
-	json_decref(project->env);
-	json_decref(project->execution_workspace_policy);
-	json_decref(project->trust);
-	*project = (struct project){ 0 };
+	row_clear(&PROJECT, project);
 }
 
 json_t *project_json(const struct project *project)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", project->id);
-	json_put_str(o, "companyId", project->company_id);
-	json_put_str(o, "name", project->name);
-	json_put_str(o, "status", project_status_name(project->status));
-	json_put_ref(o, "env", project->env);
-	json_put_ref(o, "executionWorkspacePolicy", project->execution_workspace_policy);
-	json_put_time(o, "createdAt", project->created_at);
-	json_put_time(o, "updatedAt", project->updated_at);
-	return o;
+	return row_json(&PROJECT, project);
 }
-
-static int project_read(struct cursor *c, struct project *out, struct error *err)
-{
-	_cleanup_(project_clear) struct project row = { 0 };
-
-	id_copy(row.id, col_text(c, 0));
-	id_copy(row.company_id, col_text(c, 1));
-	row.name = xstrdup(col_text(c, 2));
-	if (!project_status_parse(col_text(c, 3), &row.status))
-		return unexpected_value(err, "project status", col_text(c, 3));
-	if (col_json(c, 4, "project env", &row.env, err) < 0 ||
-	    col_json(c, 5, "execution workspace policy", &row.execution_workspace_policy, err) < 0)
-		return -1;
-	row.created_at = col_int(c, CREATED_AT);
-	row.updated_at = col_int(c, CREATED_AT + 1);
-	if (col_json(c, CREATED_AT + 2, "project trust", &row.trust, err) < 0)
-		return -1;
-	hand_over(out, row);
-	return 0;
-}
-
-ROW_KIND(PROJECT, project, "Project");
 
 int project_get(struct db *db, const char *id, struct project *out, struct error *err)
 {
@@ -132,7 +110,7 @@ int project_get_tx(struct tx *tx, const char *id, struct project *out, struct er
 
 json_t *project_list(struct db *db, struct list_query *query, struct error *err)
 {
-	return row_page(db, &PROJECT, &PROJECT_LIST, CREATED_AT, query, err, B_TEXT(query->status));
+	return row_page(db, &PROJECT, &PROJECT_LIST, query, err, B_TEXT(query->status));
 }
 
 static int apply_body(struct project *row, const json_t *body, struct error *err)
@@ -140,9 +118,7 @@ static int apply_body(struct project *row, const json_t *body, struct error *err
 	if (patch_name(&row->name, "A project's name", body, "name", NAME_MAX_BYTES, err) < 0 ||
 	    json_check_env(json_object_at(body, "env"), err) < 0)
 		return -1;
-	project_status_parse(json_str(body, "status"), &row->status);
-	patch_object(&row->env, body, "env");
-	patch_object(&row->execution_workspace_policy, body, "executionWorkspacePolicy");
+	row_patch(&PROJECT, row, body);
 	return 0;
 }
 
@@ -193,16 +169,10 @@ static int insert_project(struct tx *tx, void *arg, struct error *err)
 	struct project_writing *w = arg;
 	const struct project *row = &w->row;
 	_cleanup_json_ json_t *details = json_object();
-	_cleanup_free_ char *env = json_text(row->env), *trust = NULL;
-	_cleanup_free_ char *policy = json_column(row->execution_workspace_policy);
 
 	if (company_exists_tx(tx, row->company_id, err) < 0 ||
-	    check_decisions(tx, w, NULL, err) < 0)
-		return -1;
-	trust = json_text(row->trust);
-	if (tx_exec(tx, &PROJECT_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		    B_TEXT(row->name), B_TEXT(project_status_name(row->status)), B_TEXT(env),
-		    B_TEXT(policy), B_INT(row->created_at), B_TEXT(trust)) < 0)
+	    check_decisions(tx, w, NULL, err) < 0 ||
+	    row_insert_tx(tx, &PROJECT_INSERT, row, err) < 0)
 		return -1;
 	json_put_str(details, "name", row->name);
 	return note(tx, w, "project.created", details, err);
@@ -242,13 +212,7 @@ static int update_project(struct tx *tx, void *arg, struct error *err)
 	if (apply_body(row, w->body, err) < 0 || check_decisions(tx, w, before, err) < 0)
 		return -1;
 	row->updated_at = w->now;
-
-	_cleanup_free_ char *env = json_text(row->env), *trust = json_column(row->trust);
-	_cleanup_free_ char *policy = json_column(row->execution_workspace_policy);
-
-	if (tx_exec(tx, &PROJECT_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
-		    B_TEXT(project_status_name(row->status)), B_TEXT(env), B_TEXT(policy),
-		    B_INT(row->updated_at), B_TEXT(trust)) < 0)
+	if (row_update_tx(tx, &PROJECT_UPDATE, row, err) < 0)
 		return -1;
 	if (json_str(w->body, "status"))
 		json_put_str(details, "status", project_status_name(row->status));

@@ -117,6 +117,7 @@ struct company {
 	int64_t created_at, updated_at;
 };
 void company_clear(struct company *company);
+extern const struct column COMPANY_COLUMNS[]; /* db/column.h */
 json_t *company_json(const struct company *company);
 extern const struct field COMPANY_FIELDS[], COMPANY_PATCH_FIELDS[];
 /*
@@ -146,6 +147,7 @@ struct agent {
 	int64_t created_at, updated_at;
 };
 void agent_clear(struct agent *agent);
+extern const struct column AGENT_COLUMNS[]; /* db/column.h */
 json_t *agent_json(const struct agent *agent);
 extern const struct field AGENT_FIELDS[], AGENT_PATCH_FIELDS[];
 int agent_create(const struct writer *writer, const char *company_id, const json_t *body,
@@ -175,6 +177,7 @@ struct project {
 	int64_t created_at, updated_at;
 };
 void project_clear(struct project *project);
+extern const struct column PROJECT_COLUMNS[]; /* db/column.h */
 json_t *project_json(const struct project *project);
 extern const struct field PROJECT_FIELDS[], PROJECT_PATCH_FIELDS[];
 int project_create(const struct writer *writer, const char *company_id, const json_t *body,
@@ -203,6 +206,7 @@ struct issue {
 	int64_t created_at, updated_at;
 };
 void issue_clear(struct issue *issue);
+extern const struct column ISSUE_COLUMNS[]; /* db/column.h */
 json_t *issue_json(const struct issue *issue);
 extern const struct field ISSUE_FIELDS[], ISSUE_PATCH_FIELDS[];
 /*

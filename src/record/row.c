@@ -16,7 +16,7 @@ int row_get_tx_(struct tx *tx, const struct row_kind *kind, const struct sql *sq
 		return -1;
 	if (r == 0)
 		return error_set(err, ERR_NOT_FOUND, "%s not found", kind->label);
-	return kind->read(&cursor, out, err);
+	return row_read(kind, &cursor, out, err);
 }
 
 struct row_query {
@@ -33,7 +33,7 @@ static int get_in_snapshot(struct tx *tx, void *arg, struct error *err)
 	struct row_query *q = arg;
 
 	if (q->filled)
-		q->kind->clear(q->record);
+		row_clear(q->kind, q->record);
 	q->filled = false;
 	if (row_get_tx_(tx, q->kind, q->sql, q->binds, q->record, err) < 0)
 		return -1;
@@ -49,7 +49,7 @@ int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 
 	if (db_read(db, get_in_snapshot, &q, err) < 0) {
 		if (q.filled)
-			kind->clear(record);
+			row_clear(kind, record);
 		return -1;
 	}
 	memcpy(out, record, kind->size);
@@ -57,30 +57,11 @@ int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 }
 
 struct text_query {
-	const char *label;
-	const struct column *columns;
+	const struct row_kind *kind;
 	const struct sql *sql;
 	const struct bind *binds;
 	struct buf out;
 };
-
-static void write_column(struct buf *out, struct cursor *cursor, int i, enum column_type type)
-{
-	const char *text = type == COLUMN_TIME ? NULL : col_text(cursor, i);
-	int64_t ms = type == COLUMN_TIME ? col_int(cursor, i) : 0;
-	char iso[TIME_ISO_SIZE];
-
-	if (ms > 0) {
-		time_iso(ms, iso);
-		text = iso;
-	}
-	if (!text)
-		buf_puts(out, "null");
-	else if (type == COLUMN_JSON)
-		buf_puts(out, text);
-	else
-		json_write_str(out, text);
-}
 
 static int text_in_snapshot(struct tx *tx, void *arg, struct error *err)
 {
@@ -96,21 +77,15 @@ static int text_in_snapshot(struct tx *tx, void *arg, struct error *err)
 	if (r < 0)
 		return -1;
 	if (r == 0)
-		return error_set(err, ERR_NOT_FOUND, "%s not found", q->label);
-	for (int i = 0; q->columns[i].key; i++) {
-		buf_puts(&q->out, i ? ",\"" : "{\"");
-		buf_puts(&q->out, q->columns[i].key);
-		buf_puts(&q->out, "\":");
-		write_column(&q->out, &cursor, i, q->columns[i].type);
-	}
-	buf_putc(&q->out, '}');
+		return error_set(err, ERR_NOT_FOUND, "%s not found", q->kind->label);
+	row_write(q->kind, &cursor, &q->out);
 	return 0;
 }
 
-char *row_text_(struct db *db, const char *label, const struct column *columns,
-		const struct sql *sql, const struct bind *binds, struct error *err)
+char *row_text_(struct db *db, const struct row_kind *kind, const struct sql *sql,
+		const struct bind *binds, struct error *err)
 {
-	struct text_query q = { .label = label, .columns = columns, .sql = sql, .binds = binds };
+	struct text_query q = { .kind = kind, .sql = sql, .binds = binds };
 
 	buf_reserve(&q.out, 512);
 
@@ -130,10 +105,10 @@ static int list_in_snapshot(struct tx *tx, void *arg, struct error *err)
 	if (tx_query_(tx, &cursor, q->sql, q->binds, err) < 0)
 		return -1;
 	while ((r = cursor_next(&cursor, err)) > 0) {
-		if (q->kind->read(&cursor, q->record, err) < 0)
+		if (row_read(q->kind, &cursor, q->record, err) < 0)
 			return -1;
-		json_array_append_new(q->list, q->kind->json(q->record));
-		q->kind->clear(q->record);
+		json_array_append_new(q->list, row_json(q->kind, q->record));
+		row_clear(q->kind, q->record);
 	}
 	return r;
 }
@@ -179,6 +154,19 @@ struct page_query {
 	struct list_query *list;
 };
 
+/* Where created_at is among the columns of a statement with {*}. */
+static int created_index(const struct row_kind *kind)
+{
+	int index = 0;
+
+	for (const struct column *c = kind->columns; c->key || c->name; c++) {
+		if (c->name && streq(c->name, "created_at"))
+			break;
+		index += c->name != NULL;
+	}
+	return index;
+}
+
 static int page_in_snapshot(struct tx *tx, void *arg, struct error *err)
 {
 	struct page_query *page = arg;
@@ -196,24 +184,24 @@ static int page_in_snapshot(struct tx *tx, void *arg, struct error *err)
 			snprintf(page->list->next, sizeof(page->list->next), "%s", last);
 			return 0;
 		}
-		if (q->kind->read(&cursor, q->record, err) < 0)
+		if (row_read(q->kind, &cursor, q->record, err) < 0)
 			return -1;
-		json_array_append_new(q->list, q->kind->json(q->record));
-		q->kind->clear(q->record);
+		json_array_append_new(q->list, row_json(q->kind, q->record));
+		row_clear(q->kind, q->record);
 		snprintf(last, sizeof(last), "%lld.%s", (long long)col_int(&cursor, page->created),
 			 col_text(&cursor, 0));
 	}
 	return r;
 }
 
-json_t *row_page_(struct db *db, const struct row_kind *kind, const struct sql *sql, int created,
+json_t *row_page_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 		  struct list_query *query, const struct bind *binds, struct error *err)
 {
 	_cleanup_free_ void *record = xcalloc(1, kind->size);
 	_cleanup_json_ json_t *list = json_array();
 	struct page_query page = {
 		{ .kind = kind, .sql = sql, .binds = binds, .record = record, .list = list },
-		created,
+		created_index(kind),
 		query
 	};
 
@@ -312,20 +300,6 @@ void new_record_id(const struct writer *writer, char out[ID_SIZE])
 		id_copy(out, writer->id);
 	else
 		id_new(out);
-}
-
-void patch_text(char **slot, const json_t *body, const char *key)
-{
-	if (json_state(body, key) == JSON_IS_ABSENT)
-		return;
-	free(*slot);
-	*slot = xstrdup(json_str(body, key));
-}
-
-void patch_id(char slot[ID_SIZE], const json_t *body, const char *key)
-{
-	if (json_state(body, key) != JSON_IS_ABSENT)
-		id_copy(slot, json_str(body, key));
 }
 
 void patch_object(json_t **slot, const json_t *body, const char *key)

@@ -6,31 +6,31 @@
 
 #include "record/record.h"
 
-/* A kind of record as its readers need it; made by ROW_KIND from the record's own functions. */
+/* A kind of record: its struct and its columns (db/column.h), of which the first is the id. */
 struct row_kind {
 	const char *label; /* "Agent", as in `Agent not found` */
 	size_t size;
-	int (*read)(struct cursor *cursor, void *record, struct error *err);
-	void (*clear)(void *record);
-	json_t *(*json)(const void *record);
+	const struct column *columns;
 };
 
-/* Wants <name>_read (static), <name>_clear and <name>_json of struct <name>. */
-#define ROW_KIND(ident, name, label_text)                                                          \
-	static int name##_read_row(struct cursor *cursor, void *record, struct error *err)         \
-	{                                                                                          \
-		return name##_read(cursor, record, err);                                           \
-	}                                                                                          \
-	static void name##_clear_row(void *record)                                                 \
-	{                                                                                          \
-		name##_clear(record);                                                              \
-	}                                                                                          \
-	static json_t *name##_json_row(const void *record)                                         \
-	{                                                                                          \
-		return name##_json(record);                                                        \
-	}                                                                                          \
-	static const struct row_kind ident = { label_text, sizeof(struct name), name##_read_row,   \
-					       name##_clear_row, name##_json_row }
+/* Frees what a record holds and empties it. */
+void row_clear(const struct row_kind *kind, void *record);
+/* A deep copy. */
+void row_copy(const struct row_kind *kind, void *to, const void *from);
+json_t *row_json(const struct row_kind *kind, const void *record);
+/* The row that a cursor stands on, of a statement that selects {*}; `out` is overwritten. */
+int row_read(const struct row_kind *kind, struct cursor *cursor, void *out, struct error *err);
+/*
+ * Runs a statement with the record's {values}, or with its id and {set}. Returns the number of rows
+ * written, or -1.
+ */
+int64_t row_insert_tx(struct tx *tx, const struct sql *sql, const void *record, struct error *err);
+int64_t row_update_tx(struct tx *tx, const struct sql *sql, const void *record, struct error *err);
+/*
+ * Lays the keys of a body over the columns with COLUMN_PATCH: an absent key changes nothing, null
+ * takes the value away. The body was checked; words are known.
+ */
+void row_patch(const struct row_kind *kind, void *record, const json_t *body);
 
 /* The first row of a query as a record; ERR_NOT_FOUND when there is none. */
 #define row_get_tx(tx, kind, sql, out, err, ...)                                                   \
@@ -41,18 +41,13 @@ int row_get_tx_(struct tx *tx, const struct row_kind *kind, const struct sql *sq
 	row_get_((db), (kind), (sql), B_ARRAY_(__VA_ARGS__), (out), (err))
 int row_get_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 	     const struct bind *binds, void *out, struct error *err);
-/*
- * The first row of a query as the text of an object, without a tree of values in between: a column
- * per key, in their order. JSON columns stand as they were stored. NULL on error; ERR_NOT_FOUND.
- */
-struct column {
-	const char *key; /* NULL ends the table */
-	enum column_type { COLUMN_TEXT, COLUMN_JSON, COLUMN_TIME } type;
-};
-#define row_text(db, label, columns, sql, err, ...)                                                \
-	row_text_((db), (label), (columns), (sql), B_ARRAY_(__VA_ARGS__), (err))
-char *row_text_(struct db *db, const char *label, const struct column *columns,
-		const struct sql *sql, const struct bind *binds, struct error *err);
+/* The first row of a query as the text of row_json, without a tree of values in between. */
+#define row_text(db, kind, sql, err, ...)                                                          \
+	row_text_((db), (kind), (sql), B_ARRAY_(__VA_ARGS__), (err))
+char *row_text_(struct db *db, const struct row_kind *kind, const struct sql *sql,
+		const struct bind *binds, struct error *err);
+/* The row that a cursor stands on, as that text. */
+void row_write(const struct row_kind *kind, struct cursor *cursor, struct buf *out);
 /* Every row as JSON, in an array; the statement bounds how many. NULL on error. */
 #define row_list(db, kind, sql, err, ...)                                                          \
 	row_list_((db), (kind), (sql), B_ARRAY_(__VA_ARGS__), (err))
@@ -62,15 +57,15 @@ json_t *row_list_(struct db *db, const struct row_kind *kind, const struct sql *
 /*
  * One page of a list (record.h), as an array; fills query->next. The statement's parameters are the
  * company, the time and the id behind which the page begins, how many rows, and the filters; it
- * orders by created_at and id. `created` is the column of created_at; the id is the first.
+ * orders by created_at and id.
  */
-#define row_page(db, kind, sql, created, query, err, ...)                                          \
+#define row_page(db, kind, sql, query, err, ...)                                                   \
 	({                                                                                         \
 		struct list_query *_query = (query);                                               \
 		struct list_start _start;                                                          \
 		list_start(_query, &_start, (err)) < 0                                             \
 			? NULL                                                                     \
-			: row_page_((db), (kind), (sql), (created), _query,                        \
+			: row_page_((db), (kind), (sql), _query,                                   \
 				    B_ARRAY_(B_TEXT(_query->company_id), B_INT(_start.time),       \
 					     B_TEXT(_start.id), B_INT(_start.rows), __VA_ARGS__),  \
 				    (err));                                                        \
@@ -80,7 +75,7 @@ struct list_start {
 	char id[ID_SIZE];
 };
 int list_start(struct list_query *query, struct list_start *out, struct error *err);
-json_t *row_page_(struct db *db, const struct row_kind *kind, const struct sql *sql, int created,
+json_t *row_page_(struct db *db, const struct row_kind *kind, const struct sql *sql,
 		  struct list_query *query, const struct bind *binds, struct error *err);
 
 /* A JSON column, parsed: NULL column gives NULL. What is not JSON is ERR_DB naming the column. */
@@ -129,14 +124,8 @@ char *name_trimmed(const char *label, const char *name, size_t max, struct error
 
 /* The id the writer was given for what it makes, or a fresh one. */
 void new_record_id(const struct writer *writer, char out[ID_SIZE]);
-/*
- * Lays one key of a body over what a record has: an absent key changes nothing, null takes the
- * value away.
- */
-void patch_text(char **slot, const json_t *body, const char *key);
-void patch_id(char slot[ID_SIZE], const json_t *body, const char *key);
 void patch_object(json_t **slot, const json_t *body, const char *key);
-/* The same for a name, which is never taken away; see name_trimmed. */
+/* Lays a name of a body over what a record has; it is never taken away; see name_trimmed. */
 int patch_name(char **slot, const char *label, const json_t *body, const char *key, size_t max,
 	       struct error *err);
 /* The keys of a patch in order, for the activity: {changedFields: [...]}. */

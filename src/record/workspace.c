@@ -8,29 +8,63 @@
 
 #define TEXT_MAX 4096
 #define COMMAND_MAX 65536
-#define WORKSPACE_COLUMNS                                                                          \
-	"id, company_id, project_id, source_issue_id, mode, strategy_type, name, status, cwd,"     \
-	" repo_url, base_ref, branch_name, provider_type, provider_ref, metadata, last_used_at,"   \
-	" opened_at, closed_at, derived_from_execution_workspace_id, created_at, updated_at, "     \
-	"trust"
-#define CREATED_AT 19
 
-SQL(WORKSPACE_GET, "SELECT " WORKSPACE_COLUMNS " FROM execution_workspaces WHERE id = $1");
-SQL(WORKSPACE_LIST, "SELECT " WORKSPACE_COLUMNS " FROM execution_workspaces WHERE company_id = $1"
-		    " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
-		    " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
-		    " AND (CAST($6 AS TEXT) IS NULL OR mode = $6)"
-		    " AND (CAST($7 AS TEXT) IS NULL OR project_id = $7)"
-		    " AND (CAST($8 AS TEXT) IS NULL OR source_issue_id = $8)"
-		    " AND (CAST($9 AS BIGINT) = 0 OR status IN ('active', 'idle', 'in_review'))"
-		    " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
-SQL(WORKSPACE_INSERT, "INSERT INTO execution_workspaces (" WORKSPACE_COLUMNS ")"
-		      " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,"
-		      " $16, $17, $18, $19, $20, $20, $21)");
-SQL(WORKSPACE_UPDATE,
-    "UPDATE execution_workspaces SET name = $2, status = $3, cwd = $4, repo_url = $5,"
-    " base_ref = $6, branch_name = $7, provider_ref = $8, metadata = $9, closed_at = $10,"
-    " updated_at = $11, trust = $12 WHERE id = $1");
+static json_t *config_of(const void *record)
+{
+	return workspace_config(((const struct workspace_record *)record)->metadata);
+}
+
+#define AT(member) .offset = offsetof(struct workspace_record, member)
+const struct column WORKSPACE_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id) },
+	{ "companyId", "company_id", COLUMN_ID, COLUMN_INSERT, AT(company_id) },
+	{ "projectId", "project_id", COLUMN_ID, COLUMN_INSERT, AT(project_id) },
+	{ "sourceIssueId", "source_issue_id", COLUMN_ID, COLUMN_INSERT | COLUMN_NULLABLE,
+	  AT(source_issue_id) },
+	{ "derivedFromExecutionWorkspaceId", "derived_from_execution_workspace_id", COLUMN_ID,
+	  COLUMN_INSERT | COLUMN_NULLABLE, AT(derived_from_id) },
+	{ "mode", "mode", COLUMN_TEXT, COLUMN_INSERT, AT(mode), .words = execution_mode_names },
+	{ "strategyType", "strategy_type", COLUMN_TEXT, COLUMN_INSERT, AT(strategy_type) },
+	{ "name", "name", COLUMN_TEXT, COLUMN_WRITE, AT(name) },
+	{ "status", "status", COLUMN_TEXT, COLUMN_WRITE | COLUMN_PATCH, AT(status),
+	  .words = workspace_status_names },
+	{ "cwd", "cwd", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH, AT(cwd) },
+	{ "repoUrl", "repo_url", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH,
+	  AT(repo_url) },
+	{ "baseRef", "base_ref", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH,
+	  AT(base_ref) },
+	{ "branchName", "branch_name", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH,
+	  AT(branch_name) },
+	{ "providerType", "provider_type", COLUMN_TEXT, COLUMN_INSERT, AT(provider_type) },
+	{ "providerRef", "provider_ref", COLUMN_TEXT, COLUMN_WRITE | COLUMN_NULLABLE | COLUMN_PATCH,
+	  AT(provider_ref) },
+	{ "config", NULL, COLUMN_JSON, COLUMN_NULLABLE, .make = config_of,
+	  .summary = "Its environment and commands" },
+	{ "metadata", "metadata", COLUMN_JSON, COLUMN_WRITE | COLUMN_NULLABLE, AT(metadata) },
+	{ "lastUsedAt", "last_used_at", COLUMN_TIME, COLUMN_INSERT | COLUMN_NULLABLE,
+	  AT(last_used_at) },
+	{ "openedAt", "opened_at", COLUMN_TIME, COLUMN_INSERT | COLUMN_NULLABLE, AT(opened_at) },
+	{ "closedAt", "closed_at", COLUMN_TIME, COLUMN_WRITE | COLUMN_NULLABLE, AT(closed_at) },
+	COLUMN_TIMES(struct workspace_record),
+	COLUMN_TRUST(struct workspace_record),
+	{ 0 },
+};
+static const struct row_kind WORKSPACE = { "Execution workspace", sizeof(struct workspace_record),
+					   WORKSPACE_COLUMNS };
+
+SQL_OF(WORKSPACE_GET, WORKSPACE_COLUMNS, "SELECT {*} FROM execution_workspaces WHERE id = $1");
+SQL_OF(WORKSPACE_LIST, WORKSPACE_COLUMNS,
+       "SELECT {*} FROM execution_workspaces WHERE company_id = $1"
+       " AND (created_at, id) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))"
+       " AND (CAST($5 AS TEXT) IS NULL OR status = $5)"
+       " AND (CAST($6 AS TEXT) IS NULL OR mode = $6)"
+       " AND (CAST($7 AS TEXT) IS NULL OR project_id = $7)"
+       " AND (CAST($8 AS TEXT) IS NULL OR source_issue_id = $8)"
+       " AND (CAST($9 AS BIGINT) = 0 OR status IN ('active', 'idle', 'in_review'))"
+       " ORDER BY created_at, id LIMIT CAST($4 AS BIGINT)");
+SQL_OF(WORKSPACE_INSERT, WORKSPACE_COLUMNS,
+       "INSERT INTO execution_workspaces ({insert}) VALUES ({values})");
+SQL_OF(WORKSPACE_UPDATE, WORKSPACE_COLUMNS, "UPDATE execution_workspaces SET {set} WHERE id = $1");
 SQL(WORKSPACE_SET_METADATA,
     "UPDATE execution_workspaces SET metadata = $2, last_used_at = $3, updated_at = $3"
     " WHERE id = $1");
@@ -122,89 +156,13 @@ const struct field WORKSPACE_PATCH_FIELDS[] = {
 
 void workspace_record_clear(struct workspace_record *workspace)
 {
-	free(workspace->mode);
-	free(workspace->strategy_type);
-	free(workspace->name);
-	free(workspace->status);
-	free(workspace->cwd);
-	free(workspace->repo_url);
-	free(workspace->base_ref);
-	free(workspace->branch_name);
-	free(workspace->provider_type);
-	free(workspace->provider_ref);
-	json_decref(workspace->metadata);
-	json_decref(workspace->trust);
-	*workspace = (struct workspace_record){ 0 };
+	row_clear(&WORKSPACE, workspace);
 }
 
 json_t *workspace_record_json(const struct workspace_record *workspace)
 {
-	json_t *o = json_object();
-
-	json_put_str(o, "id", workspace->id);
-	json_put_str(o, "companyId", workspace->company_id);
-	json_put_str(o, "projectId", workspace->project_id);
-	json_put_id(o, "sourceIssueId", workspace->source_issue_id);
-	json_put_id(o, "derivedFromExecutionWorkspaceId", workspace->derived_from_id);
-	json_put_str(o, "mode", workspace->mode);
-	json_put_str(o, "strategyType", workspace->strategy_type);
-	json_put_str(o, "name", workspace->name);
-	json_put_str(o, "status", workspace->status);
-	json_put_str(o, "cwd", workspace->cwd);
-	json_put_str(o, "repoUrl", workspace->repo_url);
-	json_put_str(o, "baseRef", workspace->base_ref);
-	json_put_str(o, "branchName", workspace->branch_name);
-	json_put_str(o, "providerType", workspace->provider_type);
-	json_put_str(o, "providerRef", workspace->provider_ref);
-	json_put_new(o, "config", workspace_config(workspace->metadata));
-	json_put_ref(o, "metadata", workspace->metadata);
-	json_put_time(o, "lastUsedAt", workspace->last_used_at);
-	json_put_time(o, "openedAt", workspace->opened_at);
-	json_put_time(o, "closedAt", workspace->closed_at);
-	json_put_time(o, "createdAt", workspace->created_at);
-	json_put_time(o, "updatedAt", workspace->updated_at);
-	return o;
+	return row_json(&WORKSPACE, workspace);
 }
-
-static int workspace_record_read(struct cursor *c, struct workspace_record *out, struct error *err)
-{
-	_cleanup_(workspace_record_clear) struct workspace_record row = { 0 };
-	enum execution_mode mode;
-	enum workspace_status status;
-
-	id_copy(row.id, col_text(c, 0));
-	id_copy(row.company_id, col_text(c, 1));
-	id_copy(row.project_id, col_text(c, 2));
-	id_copy(row.source_issue_id, col_text(c, 3));
-	if (!execution_mode_parse(col_text(c, 4), &mode))
-		return unexpected_value(err, "workspace mode", col_text(c, 4));
-	if (!workspace_status_parse(col_text(c, 7), &status))
-		return unexpected_value(err, "workspace status", col_text(c, 7));
-	row.mode = xstrdup(col_text(c, 4));
-	row.strategy_type = xstrdup(col_text(c, 5));
-	row.name = xstrdup(col_text(c, 6));
-	row.status = xstrdup(col_text(c, 7));
-	row.cwd = xstrdup(col_text(c, 8));
-	row.repo_url = xstrdup(col_text(c, 9));
-	row.base_ref = xstrdup(col_text(c, 10));
-	row.branch_name = xstrdup(col_text(c, 11));
-	row.provider_type = xstrdup(col_text(c, 12));
-	row.provider_ref = xstrdup(col_text(c, 13));
-	if (col_json(c, 14, "workspace metadata", &row.metadata, err) < 0)
-		return -1;
-	row.last_used_at = col_int(c, 15);
-	row.opened_at = col_int(c, 16);
-	row.closed_at = col_int(c, 17);
-	id_copy(row.derived_from_id, col_text(c, 18));
-	row.created_at = col_int(c, CREATED_AT);
-	row.updated_at = col_int(c, CREATED_AT + 1);
-	if (col_json(c, CREATED_AT + 2, "workspace trust", &row.trust, err) < 0)
-		return -1;
-	hand_over(out, row);
-	return 0;
-}
-
-ROW_KIND(WORKSPACE, workspace_record, "Execution workspace");
 
 bool workspace_is_reusable(const struct workspace_record *workspace)
 {
@@ -229,9 +187,9 @@ int workspace_record_get_tx(struct tx *tx, const char *id, struct workspace_reco
 
 json_t *workspace_record_list(struct db *db, struct list_query *query, struct error *err)
 {
-	return row_page(db, &WORKSPACE, &WORKSPACE_LIST, CREATED_AT, query, err,
-			B_TEXT(query->status), B_TEXT(query->mode), B_TEXT(query->project_id),
-			B_TEXT(query->issue_id), B_BOOL(query->reusable));
+	return row_page(db, &WORKSPACE, &WORKSPACE_LIST, query, err, B_TEXT(query->status),
+			B_TEXT(query->mode), B_TEXT(query->project_id), B_TEXT(query->issue_id),
+			B_BOOL(query->reusable));
 }
 
 struct workspace_writing {
@@ -288,30 +246,13 @@ static int check_references(struct tx *tx, const struct workspace_writing *w, st
 	return guard_environment(tx, w, NULL, config, err);
 }
 
-static int insert_row(struct tx *tx, const struct workspace_record *row, struct error *err)
-{
-	_cleanup_free_ char *metadata = json_column(row->metadata);
-	_cleanup_free_ char *trust = json_column(row->trust);
-
-	return tx_exec(tx, &WORKSPACE_INSERT, err, B_TEXT(row->id), B_TEXT(row->company_id),
-		       B_TEXT(row->project_id), B_ID(row->source_issue_id), B_TEXT(row->mode),
-		       B_TEXT(row->strategy_type), B_TEXT(row->name), B_TEXT(row->status),
-		       B_TEXT(row->cwd), B_TEXT(row->repo_url), B_TEXT(row->base_ref),
-		       B_TEXT(row->branch_name), B_TEXT(row->provider_type),
-		       B_TEXT(row->provider_ref), B_TEXT(metadata), B_INT(row->last_used_at),
-		       B_INT(row->opened_at), B_TIME(row->closed_at), B_ID(row->derived_from_id),
-		       B_INT(row->created_at), B_TEXT(trust)) < 0
-		       ? -1
-		       : 0;
-}
-
 static int insert_workspace(struct tx *tx, void *arg, struct error *err)
 {
 	struct workspace_writing *w = arg;
 	const struct workspace_record *row = &w->row;
 	_cleanup_json_ json_t *details = json_object();
 
-	if (check_references(tx, w, err) < 0 || insert_row(tx, row, err) < 0)
+	if (check_references(tx, w, err) < 0 || row_insert_tx(tx, &WORKSPACE_INSERT, row, err) < 0)
 		return -1;
 	if (id_is_set(row->source_issue_id) &&
 	    issue_link_workspace_tx(tx, w->writer, w->now, row->source_issue_id, row->id, err) < 0)
@@ -427,13 +368,7 @@ static int apply_body(struct workspace_record *row, const json_t *body, struct e
 {
 	if (patch_name(&row->name, "A workspace's name", body, "name", NAME_MAX_BYTES, err) < 0)
 		return -1;
-	if (json_str(body, "status"))
-		patch_text(&row->status, body, "status");
-	patch_text(&row->cwd, body, "cwd");
-	patch_text(&row->repo_url, body, "repoUrl");
-	patch_text(&row->base_ref, body, "baseRef");
-	patch_text(&row->branch_name, body, "branchName");
-	patch_text(&row->provider_ref, body, "providerRef");
+	row_patch(&WORKSPACE, row, body);
 	if (row->cwd && row->cwd[0] != '/')
 		return error_set(err, ERR_VALIDATION, "cwd must be an absolute path");
 	apply_metadata(row, body);
@@ -472,20 +407,6 @@ static int close_row(struct tx *tx, struct workspace_writing *w, struct error *e
 	if (!streq(row->mode, execution_mode_name(WORKSPACE_SHARED)))
 		return 0;
 	return issue_unlink_workspace_tx(tx, w->writer->actor, w->now, row->id, err);
-}
-
-static int update_row(struct tx *tx, const struct workspace_record *row, struct error *err)
-{
-	_cleanup_free_ char *metadata = json_column(row->metadata);
-	_cleanup_free_ char *trust = json_column(row->trust);
-
-	return tx_exec(tx, &WORKSPACE_UPDATE, err, B_TEXT(row->id), B_TEXT(row->name),
-		       B_TEXT(row->status), B_TEXT(row->cwd), B_TEXT(row->repo_url),
-		       B_TEXT(row->base_ref), B_TEXT(row->branch_name), B_TEXT(row->provider_ref),
-		       B_TEXT(metadata), B_TIME(row->closed_at), B_INT(row->updated_at),
-		       B_TEXT(trust)) < 0
-		       ? -1
-		       : 0;
 }
 
 /* A workspace that can no longer be used, or can be again, is a choice taken back or made. */
@@ -535,7 +456,7 @@ static int update_workspace(struct tx *tx, void *arg, struct error *err)
 	if (!is_closed(row))
 		row->closed_at = 0;
 	row->updated_at = w->now;
-	if (update_row(tx, row, err) < 0)
+	if (row_update_tx(tx, &WORKSPACE_UPDATE, row, err) < 0)
 		return -1;
 	if (json_str(w->body, "status"))
 		json_put_str(details, "status", row->status);

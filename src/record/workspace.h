@@ -17,6 +17,7 @@ struct workspace_record {
 };
 void workspace_record_clear(struct workspace_record *workspace);
 #define _cleanup_workspace_ _cleanup_(workspace_record_clear)
+extern const struct column WORKSPACE_COLUMNS[]; /* db/column.h */
 json_t *workspace_record_json(const struct workspace_record *workspace);
 extern const struct field WORKSPACE_FIELDS[], WORKSPACE_PATCH_FIELDS[];
 

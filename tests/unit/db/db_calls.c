@@ -18,7 +18,7 @@ static void put(struct store *s, const char *key, int64_t number)
 
 /* SQLite numbers $n by first appearance: bound by position, these would be exchanged. */
 static const struct sql SWAPPED = {
-	"SWAPPED", "SELECT CAST($2 AS BIGINT), CAST($1 AS TEXT), CAST($2 AS BIGINT) + 1"
+	"SWAPPED", "SELECT CAST($2 AS BIGINT), CAST($1 AS TEXT), CAST($2 AS BIGINT) + 1", NULL
 };
 
 static int read_swapped(struct tx *tx, void *arg, struct error *err)
@@ -72,8 +72,10 @@ static void null_is_kept_apart_from_zero(void **state)
 }
 
 static const struct sql KV_BUMP = { "KV_BUMP",
-				    "UPDATE kv SET n = n + CAST($1 AS BIGINT) WHERE n >= $2" };
-static const struct sql KV_DROP = { "KV_DROP", "DELETE FROM kv WHERE n >= $1 RETURNING k, n" };
+				    "UPDATE kv SET n = n + CAST($1 AS BIGINT) WHERE n >= $2",
+				    NULL };
+static const struct sql KV_DROP = { "KV_DROP", "DELETE FROM kv WHERE n >= $1 RETURNING k, n",
+				    NULL };
 
 static int count_changes(struct tx *tx, void *arg, struct error *err)
 {
@@ -169,7 +171,7 @@ static void a_connection_tells_many_statements_apart(void **state)
 	static struct sql many[MANY];
 	for (int i = 0; i < MANY; i++) {
 		snprintf(texts[i], sizeof(texts[i]), "SELECT CAST($1 AS BIGINT) + %d", i);
-		many[i] = (struct sql){ "MANY", texts[i] };
+		many[i] = (struct sql){ "MANY", texts[i], NULL };
 	}
 	for (int round = 0; round < 2; round++)
 		assert_done(s, db_read(s->db, run_many, many, &s->err));

@@ -159,7 +159,8 @@ static int put_and_decline(struct tx *tx, void *arg, struct error *err)
 	return error_set(err, ERR_PLACE_BUSY, "taken");
 }
 
-static const struct sql KV_DROP = { "KV_DROP", "DELETE FROM kv WHERE n >= $1 RETURNING k, n" };
+static const struct sql KV_DROP = { "KV_DROP", "DELETE FROM kv WHERE n >= $1 RETURNING k, n",
+				    NULL };
 
 static int leave_cursor_open(struct tx *tx, void *arg, struct error *err)
 {

@@ -11,7 +11,7 @@ static int put(struct store *s, const char *key)
 	return DB_WRITE(s->db, "test", kv_put, &pair, &s->err);
 }
 
-static const struct sql BUMP = { "BUMP", "UPDATE kv SET n = n + 1 WHERE k = $1 RETURNING n" };
+static const struct sql BUMP = { "BUMP", "UPDATE kv SET n = n + 1 WHERE k = $1 RETURNING n", NULL };
 
 struct bump {
 	int64_t value;
@@ -93,7 +93,8 @@ static void writers_of_one_counter_all_succeed_and_get_different_numbers(void **
 	print_message("%d conflicts in %d writes\n", conflicts, BUMPERS * BUMPS);
 }
 
-static const struct sql KV_SUM = { "KV_SUM", "SELECT CAST(COALESCE(SUM(n), 0) AS BIGINT) FROM kv" };
+static const struct sql KV_SUM = { "KV_SUM", "SELECT CAST(COALESCE(SUM(n), 0) AS BIGINT) FROM kv",
+				   NULL };
 
 struct guarded {
 	const char *key;
@@ -153,8 +154,10 @@ static void a_check_and_a_write_are_one_act_even_across_rows(void **state)
 }
 
 static const struct sql END_OTHERS = {
-	"END_OTHERS", "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity"
-		      " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+	"END_OTHERS",
+	"SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity"
+	" WHERE datname = current_database() AND pid <> pg_backend_pid()",
+	NULL
 };
 
 struct crowd {

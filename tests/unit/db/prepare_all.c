@@ -13,7 +13,7 @@ static void every_statement_of_the_program_is_understood(void **state)
 
 static int prepare_one(struct tx *tx, void *arg, struct error *err)
 {
-	return tx->engine->prepare(tx, &(struct sql){ "ONE", arg }, err);
+	return tx->engine->prepare(tx, &(struct sql){ "ONE", arg, NULL }, err);
 }
 
 static int prepare(struct store *s, const char *text)

@@ -13,10 +13,10 @@ static const char *const kv_table[] = {
 };
 const struct migration kv_migrations[] = { { 1, kv_table }, { 0, NULL } };
 
-const struct sql KV_PUT = { "KV_PUT", "INSERT INTO kv (k, n) VALUES ($1, $2)" };
-const struct sql KV_GET = { "KV_GET", "SELECT n FROM kv WHERE k = $1" };
-const struct sql KV_COUNT = { "KV_COUNT", "SELECT COUNT(*) FROM kv" };
-const struct sql KV_LIST = { "KV_LIST", "SELECT k, n FROM kv ORDER BY k" };
+const struct sql KV_PUT = { "KV_PUT", "INSERT INTO kv (k, n) VALUES ($1, $2)", NULL };
+const struct sql KV_GET = { "KV_GET", "SELECT n FROM kv WHERE k = $1", NULL };
+const struct sql KV_COUNT = { "KV_COUNT", "SELECT COUNT(*) FROM kv", NULL };
+const struct sql KV_LIST = { "KV_LIST", "SELECT k, n FROM kv ORDER BY k", NULL };
 
 static struct store *store_new(void)
 {
