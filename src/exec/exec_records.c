@@ -189,13 +189,15 @@ static json_t *ended_record(const struct live_exec *live, int64_t ended_ms,
 	return record;
 }
 
-void record_ended(struct live_exec *live, const struct exec_outcome *outcome)
+int record_ended(struct live_exec *live, const struct exec_outcome *outcome)
 {
 	_cleanup_error_ struct error err = { 0 };
 	_cleanup_json_ json_t *record = ended_record(live, clock_now(live->execs->clock), outcome);
 
-	if (exec_store_put(live->store, live->id, record, &err) < 0)
-		log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
+	if (exec_store_put(live->store, live->id, record, &err) == 0)
+		return 0;
+	log_warn("the outcome of exec %s could not be kept: %s", live->id, err.message);
+	return -1;
 }
 
 static json_t *find_brief(struct execs *execs, const char *id)
@@ -408,20 +410,22 @@ static void remember(struct execs *execs, const struct recent *recent)
 	forget_recent(execs);
 }
 
-void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes)
+void remember_recent(struct live_exec *live, bool recorded)
+{
+	struct recent recent = { .ended_ms = live->ended_ms,
+				 .bytes = live->outcome.output_bytes,
+				 .brief = recorded ? NULL : live };
+
+	id_copy(recent.id, live->id);
+	remember(live->execs, &recent);
+}
+
+void remember_record(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes)
 {
 	struct recent recent = { .ended_ms = ended_ms, .bytes = bytes };
 
 	id_copy(recent.id, id);
 	remember(execs, &recent);
-}
-
-void remember_brief(struct live_exec *live, int64_t bytes)
-{
-	struct recent recent = { .ended_ms = live->ended_ms, .bytes = bytes, .brief = live };
-
-	id_copy(recent.id, live->id);
-	remember(live->execs, &recent);
 }
 
 struct pruning {

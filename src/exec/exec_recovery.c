@@ -180,7 +180,7 @@ static int recover_now(struct execs *execs, struct exec_store *store, const char
 	if (!str_equal(json_str(record, "status"), "ended"))
 		return adopt(execs, store, id, record, err);
 	if (!store->durable)
-		remember_recent(execs, id, changed_ms, runlog_size(store->logs, id));
+		remember_record(execs, id, changed_ms, runlog_size(store->logs, id));
 	return 0;
 }
 

@@ -267,24 +267,29 @@ static void set_ended(struct live_exec *live, const struct exec_outcome *outcome
  * The outcome is there before the log closes, since closing tells the readers that it is; and the
  * exec stays on the list until its record has it, so that it is always found in one of the two. A
  * durable record is there before a client hears of the end; the other costs no client any time. The
- * relay forgets the exec after its record is written: until then a later server can ask it again.
+ * relay forgets the exec after its record is written: one that cannot be written is known from
+ * memory, and a later server asks the relay again.
  */
 static void finish(struct live_exec *live, struct exec_outcome *outcome)
 {
 	struct execs *execs = live->execs;
 	_cleanup_error_ struct error err = { 0 };
 
+	bool durable = live->store->durable, recorded = false;
+
 	outcome->output_bytes = runlog_end(live->log);
-	if (live->store->durable) {
+	if (durable) {
 		settle_log(live);
-		record_ended(live, outcome);
+		recorded = record_ended(live, outcome) == 0;
 	}
 	set_ended(live, outcome);
 	runlog_close(live->log);
-	if (!live->store->durable) {
-		record_ended(live, outcome);
-		remember_recent(execs, live->id, clock_now(execs->clock), outcome->output_bytes);
+	if (!durable) {
+		recorded = record_ended(live, outcome) == 0;
+		remember_recent(live, recorded);
 	}
+	if (!recorded)
+		return;
 	if (places_forget(execs->places, live->place_id, live->generation, live->id, &err) < 0)
 		log_debug("exec %s stays with its relay until the place ends: %s", live->id,
 			  err.message);
@@ -403,7 +408,7 @@ static int wait_briefly(struct live_exec *live, int64_t wait_ms, int64_t words_m
 	outcome.output_bytes = runlog_end(live->log);
 	set_ended(live, &outcome);
 	runlog_close(steal(live->log));
-	remember_brief(live, outcome.output_bytes);
+	remember_recent(live, false);
 	live_exec_leave(live);
 	return 1;
 }

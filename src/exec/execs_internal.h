@@ -68,7 +68,7 @@ struct live_exec {
 	enum exec_phase phase; /* these under execs->lock */
 	int refs;
 	struct exec_outcome outcome;
-	int64_t ended_ms;  /* of a brief one */
+	int64_t ended_ms;
 	char trouble[200]; /* why one that is SEEKING is not followed yet; "": it is */
 };
 
@@ -98,8 +98,8 @@ json_t *running_record(const struct live_exec *live);
 char *exec_note(const struct live_exec *live);
 /* The record of a running command, made of its note. */
 json_t *record_of_note(const struct found_exec *found);
-void record_ended(struct live_exec *live, const struct exec_outcome *outcome);
-/* One more that has ended; older ones are forgotten for it. */
-void remember_recent(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes);
-/* The same of one that has no record in the store. */
-void remember_brief(struct live_exec *live, int64_t bytes);
+int record_ended(struct live_exec *live, const struct exec_outcome *outcome);
+/* One more that has ENDED; older ones are forgotten for it. Without a record memory has it. */
+void remember_recent(struct live_exec *live, bool recorded);
+/* The same of one that ended under an earlier server, and has a record. */
+void remember_record(struct execs *execs, const char *id, int64_t ended_ms, int64_t bytes);

@@ -471,6 +471,39 @@ static void a_command_that_no_server_reported_is_found(void **state)
 	expect_output(t, json_str(started, "id"), 0, "first\n");
 }
 
+static bool has_ended(struct api_test *t, const char *id, int code)
+{
+	PATH("/api/execs/%s", id);
+	_cleanup_json_ json_t *exec = get(t, path);
+
+	return str_equal(json_str(exec, "status"), "ended") &&
+	       json_int(exec, "exitCode", -1) == code;
+}
+
+static void an_end_that_cannot_be_written_down_is_known_all_the_same(void **state)
+{
+	struct api_test *t = *state;
+	char lease[ID_SIZE];
+	_cleanup_free_ char *path = exec_path(t, lease);
+	_cleanup_free_ char *detached = xasprintf("%s?detach=1", path);
+	_cleanup_free_ char *recent = xasprintf("%s/execs/recent", t->data);
+	_cleanup_json_ json_t *started =
+		post(t, 201, detached,
+		     "{\"command\": [\"sh\", \"-c\", \"sleep 0.2; echo out; exit 6\"]}");
+	const char *id = json_str(started, "id");
+
+	assert_int_equal(rmdir(recent), 0);
+	WAIT_FOR(active(t) == 0);
+	assert_true(has_ended(t, id, 6));
+	expect_output(t, id, 0, "out\n");
+	/* The relay was not told to forget it. */
+	server_end(t);
+	server_begin(t, true);
+	WAIT_FOR(files_below(recent) == 1);
+	assert_true(has_ended(t, id, 6));
+	expect_output(t, id, 0, "out\n");
+}
+
 /*
  * As a server leaves it that died between an exec's first words and the files for them; or one of
  * the revision before, which wrote down in one file which commands had begun.
@@ -532,6 +565,7 @@ int main(void)
 		api_unit_test(an_exec_that_an_earlier_revision_wrote_down_is_taken_up_too),
 		api_unit_test(the_next_server_knows_from_the_relay_what_runs),
 		api_unit_test(a_command_that_no_server_reported_is_found),
+		api_unit_test(an_end_that_cannot_be_written_down_is_known_all_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
