@@ -454,10 +454,13 @@ static void a_command_that_no_server_reported_is_found(void **state)
 	char lease[ID_SIZE];
 	_cleanup_free_ char *path = exec_path(t, lease);
 	_cleanup_free_ char *detached = xasprintf("%s?detach=1", path);
+	_cleanup_free_ char *go = xasprintf("%s/go", t->dir);
+	_cleanup_free_ char *body =
+		xasprintf("{\"command\": [\"sh\", \"-c\", \"until [ -e %s ]; do "
+			  "sleep 0.01; done; echo out\"]}",
+			  go);
 	_cleanup_free_ char *clear = xasprintf("find %s/execs/scratch -type f -delete", t->data);
-	_cleanup_json_ json_t *started = post(
-		t, 201, detached, "{\"command\": [\"sh\", \"-c\", \"echo first; sleep 600\"]}");
-	_cleanup_json_ json_t *found = NULL;
+	_cleanup_json_ json_t *started = post(t, 201, detached, body), *found = NULL;
 
 	server_end(t);
 	/* As a server leaves it that died before it could answer. */
@@ -468,7 +471,9 @@ static void a_command_that_no_server_reported_is_found(void **state)
 	assert_true(
 		json_equal(json_object_get(found, "command"), json_object_get(started, "command")));
 	assert_true(json_bool(found, "found", false));
-	expect_output(t, json_str(started, "id"), 0, "first\n");
+	say_go(go);
+	WAIT_FOR(active(t) == 0);
+	expect_output(t, json_str(started, "id"), 0, "out\n");
 }
 
 static bool has_ended(struct api_test *t, const char *id, int code)
@@ -529,6 +534,7 @@ static void take_up_without_files(struct api_test *t, bool from_old_file)
 		assert_int_equal(file_replace(AT_FDCWD, old, text, strlen(text), 0600, NULL), 0);
 	server_begin(t, true);
 	assert_int_equal(access(old, F_OK), -1);
+	WAIT_FOR(active(t) == 1);
 	say_go(go);
 	WAIT_FOR(active(t) == 0);
 	expect_output(t, json_str(exec, "id"), 0, "first\nlast\n");
