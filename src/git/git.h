@@ -41,6 +41,23 @@
 #include "filetree/entry.h"
 
 enum git_kind { GIT_NONE, GIT_DIRECTORY, GIT_WORKTREE };
+
+/*
+ * What git answered about one repository: its settings, and which hidden paths it tracks. The steps
+ * of a run hand it on, so that git is asked once before the place and once after it. The functions
+ * that take one fill it, or use what is in it; NULL: git is asked. Answers older than a second are
+ * asked for again: a run may have waited for its place in between.
+ */
+struct git_seen;
+struct git_seen *git_seen_new(void);
+void git_seen_free(struct git_seen *seen); /* NULL is fine */
+void git_seen_reset(struct git_seen *seen);
+static inline void git_seen_freep(struct git_seen **seen)
+{
+	git_seen_free(*seen);
+}
+#define _cleanup_git_seen_ _cleanup_(git_seen_freep)
+
 /*
  * What is at root_fd, whose absolute path is `path`. GIT_NONE without an error when it is no
  * repository (about is NULL then); ERR_UNPROCESSABLE with what to do when it is one that cannot be
@@ -50,8 +67,8 @@ enum git_kind { GIT_NONE, GIT_DIRECTORY, GIT_WORKTREE };
  * warnings}. Overlays need nothing but this and git_place_config. cancel_fd, here and below:
  * readable means ERR_CANCELLED; -1: none.
  */
-int git_inspect(int root_fd, const char *path, int cancel_fd, enum git_kind *kind, json_t **about,
-		struct error *err);
+int git_inspect(int root_fd, const char *path, int cancel_fd, struct git_seen *seen,
+		enum git_kind *kind, json_t **about, struct error *err);
 
 /*
  * What is to be under .git in the place, in the order of filetree/entry.h, `.git` itself first.
@@ -67,12 +84,13 @@ struct git_file {
 	bool immutable;     /* same name and size: same content */
 };
 typedef int git_file_fn(void *arg, const struct git_file *file, struct error *err);
-int git_list(int root_fd, const char *path, int cancel_fd, json_t *about, git_file_fn *fn,
-	     void *arg, struct error *err);
+int git_list(int root_fd, const char *path, int cancel_fd, struct git_seen *seen, json_t *about,
+	     git_file_fn *fn, void *arg, struct error *err);
 /* A regular file of that size, opened through no link and with the rights of root_fd's owner. */
 int git_open_source(int root_fd, const char *source, uint64_t size, int *fd, struct error *err);
 /* The text of .git/config in the place; also what an overlay puts over the host's. */
-int git_place_config(int root_fd, const char *path, int cancel_fd, char **text, struct error *err);
+int git_place_config(int root_fd, const char *path, int cancel_fd, struct git_seen *seen,
+		     char **text, struct error *err);
 
 /*
  * Paths under .git of the place that are of interest coming back: asked for every path a scan
@@ -84,7 +102,8 @@ bool git_path_comes_back(const char *path, size_t len);
  * of the host's own moves. fetched_fd is a directory with the regular files that
  * git_path_comes_back names and that are new or changed against what was staged, under their paths
  * (".git/HEAD"), and an EMPTY file for each such path that was staged and is gone from the place.
- * Its contents are hostile, and links in it are never followed. Idempotent.
+ * Its contents are hostile, and links in it are never followed. Idempotent. When nothing is in it,
+ * the place left its repository alone: no git process is started, here and in git_settle.
  *
  * 0 also when the place's repository is refused in part or whole: then the report says why and the
  * files of the workspace may be applied all the same. The report, for the state and for people:
@@ -92,7 +111,8 @@ bool git_path_comes_back(const char *path, size_t len);
  * reason}. `taken` is false then. -1 is for what may work the next time (disk full, cancelled).
  */
 int git_import(int root_fd, const char *path, const char *run_id, const json_t *about,
-	       int fetched_fd, int cancel_fd, json_t **report, struct error *err);
+	       int fetched_fd, int cancel_fd, struct git_seen *seen, json_t **report,
+	       struct error *err);
 /* What branch and index do not move over, see guard.h. */
 enum git_care {
 	GIT_CARE_NONE,  /* in a worktree of the run's own, which no other run sees */
@@ -104,8 +124,8 @@ enum git_care {
  * ("unchanged", "updated", "left"), reason. Idempotent; 0 also when something was left.
  */
 int git_settle(int root_fd, const char *path, const char *run_id, const json_t *about,
-	       int fetched_fd, enum git_care care, int cancel_fd, json_t *report,
-	       struct error *err);
+	       int fetched_fd, enum git_care care, int cancel_fd, struct git_seen *seen,
+	       json_t *report, struct error *err);
 /* The kept refs of the run and what is left of its quarantine go; without a repository: nothing. */
 int git_forget(const char *path, const char *run_id, struct error *err);
 

@@ -10,6 +10,7 @@
 #include "git/cli.h"
 #include "filetree/ignore.h"
 #include "git/known_names.h"
+#include "git/repo_config.h"
 
 #define EXCLUDE_MAX ((size_t)1 << 20)
 #define TRACKED_MAX ((size_t)32 << 20)
@@ -48,24 +49,39 @@ static void index_paths(struct hidden *h)
 		qsort(h->paths, h->count, sizeof(*h->paths), by_tree);
 }
 
-int hidden_load(struct hidden *h, int root_fd, const char *path, const json_t *show, int cancel_fd,
-		struct error *err)
+static int list_tracked(const struct git_repo *repo, struct buf *out, struct error *err)
 {
-	_cleanup_repo_ struct git_repo repo = { 0 };
 	_cleanup_strv_ char **args = list_args();
 	struct git_call call = {
-		.repo = &repo,
+		.repo = repo,
 		.args = (const char *const *)args,
 		.max_output = TRACKED_MAX,
 	};
+
+	buf_reset(out);
+	return git_run(&call, out, NULL, err);
+}
+
+int hidden_load(struct hidden *h, int root_fd, const char *path, const json_t *show, int cancel_fd,
+		struct git_seen *seen, struct error *err)
+{
+	_cleanup_repo_ struct git_repo repo = { 0 };
+	bool known = seen && git_seen_is_fresh(seen->tracked_at);
 
 	*h = (struct hidden){ .show = show };
 	if (git_repo_find(root_fd, path, cancel_fd, &repo, err) < 0)
 		return -1;
 	if (repo.kind == GIT_NONE)
 		return 0;
-	if (git_run(&call, &h->text, NULL, err) < 0)
+	if (known)
+		buf_append(&h->text, buf_str(&seen->tracked), seen->tracked.len);
+	else if (list_tracked(&repo, &h->text, err) < 0)
 		return -1;
+	if (seen && !known) {
+		buf_reset(&seen->tracked);
+		buf_append(&seen->tracked, buf_str(&h->text), h->text.len);
+		seen->tracked_at = git_seen_now();
+	}
 	index_paths(h);
 	return 0;
 }

@@ -20,9 +20,10 @@ struct hidden {
 	size_t count;
 	const json_t *show; /* array of paths that are seen; borrowed, NULL: none */
 };
-/* Asks git, as the owner of the workspace, if there is a repository. */
+struct git_seen;
+/* Asks git, as the owner of the workspace, if there is a repository. `seen`: see git.h. */
 int hidden_load(struct hidden *h, int root_fd, const char *path, const json_t *show, int cancel_fd,
-		struct error *err);
+		struct git_seen *seen, struct error *err);
 void hidden_free(struct hidden *h);
 
 /* For struct tree_walk_options: the name that hides the path; and what is seen all the same. */

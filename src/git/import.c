@@ -542,8 +542,18 @@ static json_t *make_report(struct import *im)
 	return report;
 }
 
+/* The place left its repository as it got it. */
+static void keep_as_staged(struct import *im)
+{
+	const char *head = json_str(im->about, "head"), *ref = json_str(im->about, "headRef");
+
+	snprintf(im->place.head, sizeof(im->place.head), "%s", head ? head : "");
+	snprintf(im->place.head_ref, sizeof(im->place.head_ref), "%s", ref ? ref : "");
+}
+
 int git_import(int root_fd, const char *path, const char *run_id, const json_t *about,
-	       int fetched_fd, int cancel_fd, json_t **report, struct error *err)
+	       int fetched_fd, int cancel_fd, struct git_seen *seen, json_t **report,
+	       struct error *err)
 {
 	_cleanup_repo_ struct git_repo repo = { 0 };
 	_cleanup_(import_clear) struct import im = { .run_id = run_id, .about = about };
@@ -556,6 +566,12 @@ int git_import(int root_fd, const char *path, const char *run_id, const json_t *
 				 "%s was a git repository and is none now: what the run did is "
 				 "kept, put its .git back and collect again",
 				 path);
+	if (!git_place_wrote(fetched_fd)) {
+		keep_as_staged(&im);
+		*report = make_report(&im);
+		return git_quarantine_clean(&repo, run_id, err);
+	}
+	repo.seen = seen;
 	if (git_quarantine_open(&repo, run_id, git_about_is_sha256(about), &im.q, err) < 0 ||
 	    git_place_read(&im.q, fetched_fd, about, true, &im.place, &im.why, &im.index_why, err) <
 		    0)

@@ -208,8 +208,8 @@ static int inspect(const struct git_repo *repo, json_t *about, struct error *err
 	return refuse_submodules(repo, &index, err);
 }
 
-int git_inspect(int root_fd, const char *path, int cancel_fd, enum git_kind *kind, json_t **about,
-		struct error *err)
+int git_inspect(int root_fd, const char *path, int cancel_fd, struct git_seen *seen,
+		enum git_kind *kind, json_t **about, struct error *err)
 {
 	_cleanup_repo_ struct git_repo repo = { 0 };
 	_cleanup_json_ json_t *found = json_object();
@@ -223,6 +223,7 @@ int git_inspect(int root_fd, const char *path, int cancel_fd, enum git_kind *kin
 				 "%s is a bare repository: clone it and stage the clone", path);
 	if (repo.kind == GIT_NONE)
 		return 0;
+	repo.seen = seen;
 	if (inspect(&repo, found, err) < 0)
 		return -1;
 	*kind = repo.kind;

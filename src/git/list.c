@@ -494,8 +494,8 @@ static int emit_all(struct listing *l, struct error *err)
 	return 0;
 }
 
-int git_list(int root_fd, const char *path, int cancel_fd, json_t *about, git_file_fn *fn,
-	     void *arg, struct error *err)
+int git_list(int root_fd, const char *path, int cancel_fd, struct git_seen *seen, json_t *about,
+	     git_file_fn *fn, void *arg, struct error *err)
 {
 	_cleanup_repo_ struct git_repo repo = { 0 };
 	_cleanup_(git_settings_clear) struct git_settings settings = { 0 };
@@ -506,6 +506,7 @@ int git_list(int root_fd, const char *path, int cancel_fd, json_t *about, git_fi
 	if (repo.kind == GIT_NONE)
 		return error_set(err, ERR_CONFLICT, "%s was a git repository and is none now",
 				 path);
+	repo.seen = seen;
 	if (git_settings_read(&repo, &settings, err) < 0)
 		return -1;
 

@@ -373,7 +373,8 @@ static int settle_all(struct settling *s, struct error *err)
 }
 
 int git_settle(int root_fd, const char *path, const char *run_id, const json_t *about,
-	       int fetched_fd, enum git_care care, int cancel_fd, json_t *report, struct error *err)
+	       int fetched_fd, enum git_care care, int cancel_fd, struct git_seen *seen,
+	       json_t *report, struct error *err)
 {
 	_cleanup_repo_ struct git_repo repo = { 0 };
 	_cleanup_(settling_clear) struct settling s = { .run_id = run_id,
@@ -391,6 +392,9 @@ int git_settle(int root_fd, const char *path, const char *run_id, const json_t *
 	if (repo.kind == GIT_NONE)
 		return error_set(err, ERR_CONFLICT, "%s was a git repository and is none now",
 				 path);
+	if (!git_place_wrote(fetched_fd))
+		return 0;
+	repo.seen = seen;
 	if (git_quarantine_open(&repo, run_id, sha256, &s.q, err) < 0 ||
 	    git_place_read(&s.q, fetched_fd, about, false, &s.place, &why, &index_why, err) < 0 ||
 	    git_head_read(&repo, sha256, &s.host, err) < 0)

@@ -237,6 +237,11 @@ static int read_index(struct reading *r, int fetched_fd, char **why, struct erro
 	return 0;
 }
 
+bool git_place_wrote(int fetched_fd)
+{
+	return faccessat(fetched_fd, ".git", F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
 int git_place_read(const struct git_quarantine *q, int fetched_fd, const json_t *about,
 		   bool objects, struct git_place *out, char **why, char **index_why,
 		   struct error *err)

@@ -17,6 +17,8 @@ struct git_place {
 };
 void git_place_clear(struct git_place *place);
 
+/* Whether anything of its .git was fetched: files that are new, changed or gone. */
+bool git_place_wrote(int fetched_fd);
 /*
  * Refs, HEAD and index, and with `objects` the objects into the quarantine. 0 with *why set (a
  * message to be freed) when the place's repository is not one that we take anything from.

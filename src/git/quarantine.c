@@ -74,19 +74,31 @@ int git_quarantine_remove(const struct git_quarantine *q, struct error *err)
 	return dir_remove_tree(AT_FDCWD, q->dir, err);
 }
 
+static int name_dirs(struct git_quarantine *q, const char *run_id, struct error *err)
+{
+	if (!id_is_valid(run_id))
+		return error_set(err, ERR_INTERNAL, "no run id");
+	q->run_dir = xasprintf("%s/berth/%s", q->repo->common_dir, run_id);
+	q->dir = path_join(q->run_dir, "git");
+	q->place = path_join(q->dir, "place");
+	q->checked = path_join(q->dir, "checked");
+	q->private = path_join(q->dir, "private");
+	return 0;
+}
+
+int git_quarantine_clean(const struct git_repo *repo, const char *run_id, struct error *err)
+{
+	_cleanup_quarantine_ struct git_quarantine q = { .repo = repo };
+
+	return name_dirs(&q, run_id, err) < 0 ? -1 : git_quarantine_remove(&q, err);
+}
+
 int git_quarantine_open(const struct git_repo *repo, const char *run_id, bool sha256,
 			struct git_quarantine *out, struct error *err)
 {
 	_cleanup_quarantine_ struct git_quarantine q = { .repo = repo, .sha256 = sha256 };
 
-	if (!id_is_valid(run_id))
-		return error_set(err, ERR_INTERNAL, "no run id");
-	q.run_dir = xasprintf("%s/berth/%s", repo->common_dir, run_id);
-	q.dir = path_join(q.run_dir, "git");
-	q.place = path_join(q.dir, "place");
-	q.checked = path_join(q.dir, "checked");
-	q.private = path_join(q.dir, "private");
-	if (git_quarantine_remove(&q, err) < 0)
+	if (name_dirs(&q, run_id, err) < 0 || git_quarantine_remove(&q, err) < 0)
 		return -1;
 
 	/* Git takes no directory for a repository whose objects' directory is not there. */

@@ -25,6 +25,8 @@ struct git_quarantine {
 /* Makes it anew: what an earlier try left is removed, its lock of the index as well. */
 int git_quarantine_open(const struct git_repo *repo, const char *run_id, bool sha256,
 			struct git_quarantine *out, struct error *err);
+/* Only removes what an earlier try left. */
+int git_quarantine_clean(const struct git_repo *repo, const char *run_id, struct error *err);
 void git_quarantine_clear(struct git_quarantine *q); /* memory only */
 #define _cleanup_quarantine_ _cleanup_(git_quarantine_clear)
 int git_quarantine_remove(const struct git_quarantine *q, struct error *err);

@@ -232,6 +232,58 @@ int git_host_refs(const struct git_repo *repo, bool sha256, struct git_refs *ref
 	return list_refs(repo, "refs/", sha256, refs, err);
 }
 
+/* Refs that each worktree has of its own. */
+static bool is_of_worktree(const char *name)
+{
+	return str_starts(name, "refs/bisect/") || str_starts(name, "refs/worktree/") ||
+	       str_starts(name, "refs/rewritten/");
+}
+
+/* "<oid> <name>" of packed-refs; "" when it is not there. */
+static void find_packed(const struct buf *text, const char *name, bool sha256,
+			char oid[GIT_OID_MAX])
+{
+	size_t hex = sha256 ? 64 : 40, len = strlen(name);
+
+	oid[0] = '\0';
+	for (size_t at = 0; at < text->len;) {
+		const char *line = text->data + at, *end = memchr(line, '\n', text->len - at);
+		size_t n = end ? (size_t)(end - line) : text->len - at;
+
+		at += n + 1;
+		if (n != hex + 1 + len || line[hex] != ' ' ||
+		    memcmp(line + hex + 1, name, len) != 0 || !git_oid_is_valid(line, hex, sha256))
+			continue;
+		memcpy(oid, line, hex);
+		oid[hex] = '\0';
+		return;
+	}
+}
+
+/*
+ * A branch from its own file, else from packed-refs: git takes a ref out of its file only after it
+ * is in packed-refs. False: it is not as plain as that, and git is to be asked.
+ */
+static bool read_branch(const struct git_repo *repo, const char *name, bool sha256,
+			char oid[GIT_OID_MAX])
+{
+	_cleanup_buf_ struct buf text = { 0 };
+	_cleanup_error_ struct error none = { 0 };
+	char target[GIT_REF_MAX + 1];
+	bool there;
+
+	if (is_of_worktree(name) || git_ref_is_ours(name) ||
+	    git_read_file(repo, repo->common_dir, name, GIT_REF_FILE_MAX, &text, &there, &none) < 0)
+		return false;
+	if (there)
+		return git_ref_parse(buf_str(&text), text.len, sha256, oid, target) && oid[0];
+	if (git_read_file(repo, repo->common_dir, "packed-refs", GIT_PACKED_MAX, &text, &there,
+			  &none) < 0)
+		return false;
+	find_packed(&text, name, sha256, oid);
+	return true;
+}
+
 int git_head_read(const struct git_repo *repo, bool sha256, struct git_head *out, struct error *err)
 {
 	_cleanup_(git_refs_clear) struct git_refs found = { 0 };
@@ -251,6 +303,9 @@ int git_head_read(const struct git_repo *repo, bool sha256, struct git_head *out
 			err, ERR_UNPROCESSABLE,
 			"the name of the branch that is checked out is no UTF-8; rename it "
 			"with git branch -m");
+	if (read_branch(repo, out->ref, sha256, out->oid))
+		return 0;
+	out->oid[0] = '\0';
 	if (list_refs(repo, out->ref, sha256, &found, err) < 0)
 		return -1;
 

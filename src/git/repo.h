@@ -22,7 +22,8 @@ struct git_repo {
 	char *common_dir; /* objects and refs; canonical, often the same */
 	uid_t uid;
 	gid_t gid;
-	bool as_owner; /* the server is root, the owner is not */
+	bool as_owner;         /* the server is root, the owner is not */
+	struct git_seen *seen; /* borrowed; NULL: git is asked every time */
 };
 /* kind GIT_NONE when there is no .git. ERR_UNPROCESSABLE for one that is a link or leads nowhere.
  */

@@ -2,10 +2,12 @@
 
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include "base/text.h"
 #include "git/cli.h"
 
 #define CONFIG_MAX (4 << 20)
+#define SEEN_MS 1000
 
 /* Single settings that travel as they are; they name no file and no program. */
 static const char *const plain_keys[] = {
@@ -40,6 +42,7 @@ static const char *const plain_keys[] = {
 void git_settings_clear(struct git_settings *settings)
 {
 	buf_free(&settings->for_place);
+	*settings = (struct git_settings){ 0 };
 }
 
 /* Length of the part before query and fragment. */
@@ -171,7 +174,46 @@ static void take_setting(struct git_settings *s, const char *key, const char *va
 		put_setting(&s->for_place, key, value);
 }
 
-int git_settings_read(const struct git_repo *repo, struct git_settings *out, struct error *err)
+int64_t git_seen_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;
+}
+
+bool git_seen_is_fresh(int64_t asked_at)
+{
+	return asked_at && git_seen_now() - asked_at <= SEEN_MS;
+}
+
+struct git_seen *git_seen_new(void)
+{
+	return xcalloc(1, sizeof(struct git_seen));
+}
+
+void git_seen_reset(struct git_seen *seen)
+{
+	git_settings_clear(&seen->settings);
+	buf_free(&seen->tracked);
+	*seen = (struct git_seen){ 0 };
+}
+
+void git_seen_free(struct git_seen *seen)
+{
+	if (seen)
+		git_seen_reset(seen);
+	free(seen);
+}
+
+static void copy_settings(const struct git_settings *from, struct git_settings *to)
+{
+	*to = *from;
+	to->for_place = (struct buf){ 0 };
+	buf_append(&to->for_place, buf_str(&from->for_place), from->for_place.len);
+}
+
+static int ask_settings(const struct git_repo *repo, struct git_settings *out, struct error *err)
 {
 	struct git_call call = {
 		.repo = repo,
@@ -206,7 +248,26 @@ int git_settings_read(const struct git_repo *repo, struct git_settings *out, str
 	return 0;
 }
 
-int git_place_config(int root_fd, const char *path, int cancel_fd, char **text, struct error *err)
+int git_settings_read(const struct git_repo *repo, struct git_settings *out, struct error *err)
+{
+	struct git_seen *seen = repo->seen;
+
+	if (!seen)
+		return ask_settings(repo, out, err);
+	*out = (struct git_settings){ 0 };
+	if (!git_seen_is_fresh(seen->settings_at)) {
+		git_settings_clear(&seen->settings);
+		seen->settings_at = 0;
+		if (ask_settings(repo, &seen->settings, err) < 0)
+			return -1;
+		seen->settings_at = git_seen_now();
+	}
+	copy_settings(&seen->settings, out);
+	return 0;
+}
+
+int git_place_config(int root_fd, const char *path, int cancel_fd, struct git_seen *seen,
+		     char **text, struct error *err)
 {
 	_cleanup_repo_ struct git_repo repo = { 0 };
 	_cleanup_(git_settings_clear) struct git_settings settings = { 0 };
@@ -215,6 +276,7 @@ int git_place_config(int root_fd, const char *path, int cancel_fd, char **text, 
 		return -1;
 	if (repo.kind == GIT_NONE)
 		return error_set(err, ERR_UNPROCESSABLE, "%s is no git repository", path);
+	repo.seen = seen;
 	if (git_settings_read(&repo, &settings, err) < 0)
 		return -1;
 	*text = buf_steal(&settings.for_place);

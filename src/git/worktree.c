@@ -392,7 +392,8 @@ static int copy_paths(const struct worktree *w, const struct git_repo *made, str
 	const char *last = "";
 
 	if (list_paths(&w->host, "--cached", &list, err) < 0 ||
-	    hidden_load(&hidden, w->host_fd, w->host.path, w->show, w->host.cancel_fd, err) < 0 ||
+	    hidden_load(&hidden, w->host_fd, w->host.path, w->show, w->host.cancel_fd, NULL, err) <
+		    0 ||
 	    owner_enter(&w->host, &as, err) < 0)
 		return -1;
 	for (size_t at = 0; at < list.len; at += strlen(list.data + at) + 1) {
@@ -463,7 +464,8 @@ static int fill_worktree(struct worktree *w, struct error *err)
 	if (fd < 0)
 		return error_errno(err, errno, "open %s", w->where);
 	if (git_repo_find(fd, w->where, w->host.cancel_fd, &made, err) < 0 ||
-	    git_inspect(w->host_fd, w->host.path, w->host.cancel_fd, &kind, &about, err) < 0 ||
+	    git_inspect(w->host_fd, w->host.path, w->host.cancel_fd, NULL, &kind, &about, err) <
+		    0 ||
 	    git_quarantine_open(&made, w->run_id, git_about_is_sha256(about), &q, err) < 0)
 		return -1;
 	if (copy_paths(w, &made, err) < 0 || copy_index(w, &q, err) < 0 ||
@@ -545,7 +547,7 @@ static int is_uncommitted(struct worktree *w, int fd, bool *yes, struct error *e
 		.args = GIT_ARGS("diff-index", "--cached", "--quiet", "HEAD"),
 	};
 
-	if (git_inspect(fd, w->where, w->host.cancel_fd, &kind, &about, err) < 0 ||
+	if (git_inspect(fd, w->where, w->host.cancel_fd, NULL, &kind, &about, err) < 0 ||
 	    git_run(&staged, NULL, &status, err) < 0 ||
 	    list_paths(&made, "--others", &untracked, err) < 0)
 		return -1;

@@ -87,7 +87,7 @@ static json_t *look(struct runs *runs, const struct workspace_state *state, bool
 	if (dir_open(AT_FDCWD, state->path, &root, err) == 0 &&
 	    results_dir(&runs->engine->results, state->run_id, true, &results, err) == 0 &&
 	    (in_place ||
-	     hidden_load(&hidden, root, state->path, state->show, runs->stop_fd, err) == 0) &&
+	     hidden_load(&hidden, root, state->path, state->show, runs->stop_fd, NULL, err) == 0) &&
 	    workspace_scan(root, &options, results, "plan", &found, err) == 0)
 		plan = plan_json(state, &found, &hiding);
 	json_decref(found.skipped);

@@ -224,6 +224,7 @@ struct home {
 	const struct apply_options *options;
 	int tree_fd, git_fd; /* git_fd -1: no repository came */
 	json_t *git;         /* git_import's report */
+	struct git_seen *seen;
 };
 
 static void home_clear(struct home *h)
@@ -231,6 +232,7 @@ static void home_clear(struct home *h)
 	close_fdp(&h->tree_fd);
 	close_fdp(&h->git_fd);
 	json_decref(h->git);
+	git_seen_free(h->seen);
 }
 
 /* What the repository brought, before the files. */
@@ -248,8 +250,9 @@ static int import_git(struct home *h, struct error *err)
 	if (open_tree(h->state, &h->tree_fd, err) < 0 ||
 	    FAULT_HERE("workspace.apply.import", err) < 0)
 		return -1;
+	h->seen = git_seen_new();
 	return git_import(h->tree_fd, tree_path(h->state), h->state->run_id, h->state->git,
-			  h->git_fd, h->options->cancel_fd, &h->git, err);
+			  h->git_fd, h->options->cancel_fd, h->seen, &h->git, err);
 }
 
 static int settle_git(struct home *h, struct error *err)
@@ -263,7 +266,7 @@ static int settle_git(struct home *h, struct error *err)
 	if (FAULT_HERE("workspace.apply.settle", err) < 0)
 		return -1;
 	return git_settle(h->tree_fd, tree_path(h->state), h->state->run_id, h->state->git,
-			  h->git_fd, care, h->options->cancel_fd, h->git, err);
+			  h->git_fd, care, h->options->cancel_fd, h->seen, h->git, err);
 }
 
 static int apply_all(struct home *h, struct error *err)

@@ -366,15 +366,15 @@ static int merge(struct copy *c, struct error *err)
 		if (!git_done && tree_path_compare(planned.path, planned.path_len, GIT_NAME,
 						   strlen(GIT_NAME)) > 0) {
 			git_done = true;
-			if (git_list(s->root_fd, s->path, s->act->cancel_fd, s->state->git, put_git,
-				     c, err) < 0)
+			if (git_list(s->root_fd, s->path, s->act->cancel_fd, s->state->seen,
+				     s->state->git, put_git, c, err) < 0)
 				return -1;
 		}
 		if (put_planned(c, &planned, err) < 0)
 			return -1;
 	}
-	if (!git_done &&
-	    git_list(s->root_fd, s->path, s->act->cancel_fd, s->state->git, put_git, c, err) < 0)
+	if (!git_done && git_list(s->root_fd, s->path, s->act->cancel_fd, s->state->seen,
+				  s->state->git, put_git, c, err) < 0)
 		return -1;
 	while (c->has_at)
 		if (remove_at(c, err) < 0)

@@ -152,7 +152,7 @@ static int check_repository(const struct workspace_request *wish, struct error *
 	enum git_kind kind;
 
 	if (dir_open(AT_FDCWD, wish->path, &fd, err) < 0 ||
-	    git_inspect(fd, wish->path, -1, &kind, &about, err) < 0)
+	    git_inspect(fd, wish->path, -1, NULL, &kind, &about, err) < 0)
 		return -1;
 	if (kind == GIT_NONE)
 		return error_set(err, ERR_UNPROCESSABLE,

@@ -35,8 +35,8 @@ int overlay_suits(const char *path, struct error *err);
  * Writes <run>/masked for state->path; *masks_path is its absolute path. Repeated, it is written
  * anew. ERR_UNPROCESSABLE also when too much would have to be hidden one by one.
  */
-int overlay_prepare(const struct results *results, const struct workspace_state *state,
-		    int cancel_fd, char **masks_path, struct error *err);
+int overlay_prepare(const struct results *results, struct workspace_state *state, int cancel_fd,
+		    char **masks_path, struct error *err);
 
 /*
  * What the upper layer changed against `base`, in order, as entries with hashes (TREE_NONE:

@@ -231,7 +231,7 @@ static int show_only(struct hiding *h, int root_fd, const char *dir, const char 
 }
 
 static int hide_of_repository(struct hiding *h, int root_fd, const char *path, int cancel_fd,
-			      struct error *err)
+			      struct git_seen *seen, struct error *err)
 {
 	/* Others are put over these. */
 	static const char *const own[] = { "config", "hooks", NULL };
@@ -245,7 +245,7 @@ static int hide_of_repository(struct hiding *h, int root_fd, const char *path, i
 	if (show_only(h, root_fd, ".git", own, err) < 0 ||
 	    show_only(h, root_fd, ".git/refs", refs, err) < 0 ||
 	    show_only(h, root_fd, ".git/info", info, err) < 0 ||
-	    git_place_config(root_fd, path, cancel_fd, &config, err) < 0)
+	    git_place_config(root_fd, path, cancel_fd, seen, &config, err) < 0)
 		return -1;
 	hide(h, MASK_FILE, ".git/config", config);
 	hide(h, MASK_EMPTY, ".git/hooks", NULL);
@@ -275,8 +275,8 @@ static int write_list(const struct results *results, const char *run_id, const s
 	return 0;
 }
 
-int overlay_prepare(const struct results *results, const struct workspace_state *state,
-		    int cancel_fd, char **masks_path, struct error *err)
+int overlay_prepare(const struct results *results, struct workspace_state *state, int cancel_fd,
+		    char **masks_path, struct error *err)
 {
 	_cleanup_close_ int root_fd = open(state->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct hiding h = { 0 };
@@ -285,12 +285,15 @@ int overlay_prepare(const struct results *results, const struct workspace_state 
 	*masks_path = NULL;
 	if (root_fd < 0)
 		return error_errno(err, errno, "open %s", state->path);
+	if (!state->seen)
+		state->seen = git_seen_new();
 	/* Where Berth keeps what it brings home, in a tree that is no repository. */
 	hide(&h, MASK_HIDDEN, ".berth", NULL);
 	if (overlay_suits(state->path, err) == 0 &&
-	    hidden_load(&h.hidden, root_fd, state->path, state->show, cancel_fd, err) == 0 &&
+	    hidden_load(&h.hidden, root_fd, state->path, state->show, cancel_fd, state->seen,
+			err) == 0 &&
 	    hide_ignored(&h, root_fd, cancel_fd, err) == 0 &&
-	    hide_of_repository(&h, root_fd, state->path, cancel_fd, err) == 0)
+	    hide_of_repository(&h, root_fd, state->path, cancel_fd, state->seen, err) == 0)
 		r = write_list(results, state->run_id, &h.list, masks_path, err);
 	hidden_free(&h.hidden);
 	buf_free(&h.list);

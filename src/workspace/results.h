@@ -25,6 +25,7 @@
 
 #include "base/id.h"
 #include "base/json.h"
+#include "git/git.h"
 #include "workspace/manifest.h"
 
 #define RESULTS_STATE "state.json"
@@ -78,8 +79,9 @@ struct workspace_state {
 			 */
 	json_t *show;   /* paths that the run sees although they are hidden; NULL: none */
 	json_t *git;    /* what git.c remembers of the repository; NULL: none, or not one */
-	json_t *report; /* of staging and collecting, as GET /runs/:id/changes shows it */
-	int64_t applied_at; /* when the changes were merged; 0: not yet, or by an older server */
+	struct git_seen *seen; /* what git answered before the place; not saved; NULL: nothing */
+	json_t *report;        /* of staging and collecting, as GET /runs/:id/changes shows it */
+	int64_t applied_at;    /* when the changes were merged; 0: not yet, or by an older server */
 };
 void workspace_state_clear(struct workspace_state *state);
 

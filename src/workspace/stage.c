@@ -94,8 +94,8 @@ int stage_scan(struct stage *s, bool hash, const char *name, struct error *err)
 	struct hidden hidden = { .show = s->state->show };
 
 	s->now = (struct workspace_progress){ .step = "scan" };
-	if (s->state->git &&
-	    hidden_load(&hidden, s->root_fd, s->path, s->state->show, s->act->cancel_fd, err) < 0) {
+	if (s->state->git && hidden_load(&hidden, s->root_fd, s->path, s->state->show,
+					 s->act->cancel_fd, s->state->seen, err) < 0) {
 		hidden_free(&hidden);
 		return -1;
 	}
@@ -111,7 +111,10 @@ static int look_at_repository(struct stage *s, struct error *err)
 	enum git_kind kind;
 	json_t *about = NULL;
 
-	if (git_inspect(s->root_fd, s->path, s->act->cancel_fd, &kind, &about, err) < 0)
+	if (!s->state->seen)
+		s->state->seen = git_seen_new();
+	if (git_inspect(s->root_fd, s->path, s->act->cancel_fd, s->state->seen, &kind, &about,
+			err) < 0)
 		return -1;
 	json_decref(s->state->git);
 	s->state->git = about;
@@ -135,6 +138,8 @@ static int copy_with_patience(struct stage *s, struct error *err)
 		struct error why = { 0 };
 
 		reset_counts(s);
+		if (s->state->seen)
+			git_seen_reset(s->state->seen);
 		if (look_at_repository(s, err) < 0)
 			return -1;
 		if (stage_copy(s, &why) == 0)

@@ -56,6 +56,7 @@ void workspace_state_clear(struct workspace_state *state)
 	free(state->worktree);
 	json_decref(state->show);
 	json_decref(state->git);
+	git_seen_free(state->seen);
 	json_decref(state->report);
 	memset(state, 0, sizeof(*state));
 }

@@ -179,11 +179,11 @@ __attribute__((unused)) static void stage(struct git_fixture *f)
 	_cleanup_close_ int root = root_of(f->host);
 	enum git_kind kind;
 
-	assert_ok(f, git_inspect(root, f->host, -1, &kind, &f->about, &f->err));
+	assert_ok(f, git_inspect(root, f->host, -1, NULL, &kind, &f->about, &f->err));
 	assert_true(kind != GIT_NONE);
 	SH(f->base,
 	   "cd host && tar cf - --exclude=./.git . | tar xf - --no-same-owner -C ../place");
-	assert_ok(f, git_list(root, f->host, -1, f->about, put_in_place, f, &f->err));
+	assert_ok(f, git_list(root, f->host, -1, NULL, f->about, put_in_place, f, &f->err));
 	SH(f->base, "rm -rf staged && mkdir staged && cp -a place/.git staged");
 }
 
@@ -234,7 +234,8 @@ __attribute__((unused)) static void import(struct git_fixture *f)
 
 	json_decref(f->report);
 	f->report = NULL;
-	assert_ok(f, git_import(root, f->host, RUN_ID, f->about, fetched, -1, &f->report, &f->err));
+	assert_ok(f, git_import(root, f->host, RUN_ID, f->about, fetched, -1, NULL, &f->report,
+				&f->err));
 	assert_non_null(f->report);
 }
 
@@ -250,8 +251,8 @@ __attribute__((unused)) static void settle(struct git_fixture *f)
 {
 	_cleanup_close_ int root = root_of(f->host), fetched = root_of(f->fetched);
 
-	assert_ok(f, git_settle(root, f->host, RUN_ID, f->about, fetched, f->care, -1, f->report,
-				&f->err));
+	assert_ok(f, git_settle(root, f->host, RUN_ID, f->about, fetched, f->care, -1, NULL,
+				f->report, &f->err));
 }
 
 __attribute__((unused)) static void come_home(struct git_fixture *f)

@@ -8,7 +8,7 @@ static void refused(struct git_fixture *f, const char *words)
 	json_t *about = NULL;
 
 	error_clear(&f->err);
-	assert_int_equal(git_inspect(root, f->host, -1, &kind, &about, &f->err), -1);
+	assert_int_equal(git_inspect(root, f->host, -1, NULL, &kind, &about, &f->err), -1);
 	assert_int_equal(f->err.code, ERR_UNPROCESSABLE);
 	assert_null(about);
 	if (!strstr(f->err.message, words))
@@ -36,7 +36,7 @@ static void no_repository_is_no_error(void **state)
 	enum git_kind kind = GIT_WORKTREE;
 	json_t *about = (json_t *)1;
 
-	assert_ok(f, git_inspect(root, f->place, -1, &kind, &about, &f->err));
+	assert_ok(f, git_inspect(root, f->place, -1, NULL, &kind, &about, &f->err));
 	assert_int_equal(kind, GIT_NONE);
 	assert_null(about);
 }
@@ -249,8 +249,8 @@ static void a_repository_leads_nowhere_its_owner_may_not_go(void **state)
 
 		SH(f->base, "rm -rf place; mkdir place");
 		f->listed = 0;
-		assert_int_equal(git_list(root, f->host, -1, f->about, put_in_place, f, &f->err),
-				 -1);
+		assert_int_equal(
+			git_list(root, f->host, -1, NULL, f->about, put_in_place, f, &f->err), -1);
 		assert_non_null(strstr(f->err.message, "Permission denied"));
 		int fd;
 		_cleanup_free_ char *source = xasprintf("%s/secret/s", f->base);
@@ -264,7 +264,7 @@ static void a_repository_leads_nowhere_its_owner_may_not_go(void **state)
 
 	error_clear(&f->err);
 	json_decref(f->about);
-	assert_int_equal(git_inspect(root, f->host, -1, &kind, &f->about, &f->err), -1);
+	assert_int_equal(git_inspect(root, f->host, -1, NULL, &kind, &f->about, &f->err), -1);
 	f->about = NULL;
 }
 
@@ -275,7 +275,7 @@ static void a_cancelled_inspection_ends(void **state)
 	enum git_kind kind;
 
 	latch_set(cancel);
-	assert_int_equal(git_inspect(root, f->host, cancel, &kind, &f->about, &f->err), -1);
+	assert_int_equal(git_inspect(root, f->host, cancel, NULL, &kind, &f->about, &f->err), -1);
 	assert_int_equal(f->err.code, ERR_CANCELLED);
 }
 
@@ -303,9 +303,44 @@ static void addresses_lose_what_is_private(void **state)
 	}
 }
 
+static void expect_head(struct git_fixture *f, const char *why)
+{
+	_cleanup_close_ int root = root_of(f->host);
+	_cleanup_json_ json_t *about = NULL;
+	_cleanup_free_ char *head = sh(f->host, "git rev-parse -q --verify HEAD || true");
+	enum git_kind kind;
+
+	assert_ok(f, git_inspect(root, f->host, -1, NULL, &kind, &about, &f->err));
+	if (!str_equal(json_str(about, "head"), head[0] ? head : NULL))
+		fail_msg("%s: head is %s, not %s", why, json_str(about, "head"), head);
+}
+
+/* Git itself is asked only where a branch is not a plain file or a line of packed-refs. */
+static void the_head_is_found_wherever_git_keeps_it(void **state)
+{
+	struct git_fixture *f = *state;
+
+	expect_head(f, "unborn");
+	SH(f->host, "echo 1 >a; git add .; git commit -qm one");
+	expect_head(f, "a file");
+	SH(f->host, "git branch other; git branch main-2; git pack-refs --all; "
+		    "git commit -q --allow-empty -m two");
+	expect_head(f, "a file over a packed one");
+	SH(f->host, "git pack-refs --all");
+	expect_head(f, "packed");
+	SH(f->host, "git symbolic-ref refs/heads/alias refs/heads/other; "
+		    "git symbolic-ref HEAD refs/heads/alias");
+	expect_head(f, "a branch that names another");
+	SH(f->host, "git symbolic-ref HEAD refs/heads/none");
+	expect_head(f, "a branch without a commit");
+	SH(f->host, "git checkout -q --detach other");
+	expect_head(f, "detached");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		GIT_TEST(the_head_is_found_wherever_git_keeps_it),
 		GIT_TEST(no_repository_is_no_error),
 		GIT_TEST(a_dirty_tree_arrives_as_it_is),
 		GIT_TEST(packs_loose_objects_and_alternates_become_one_store),

@@ -30,6 +30,43 @@ static void WS_49_a_clean_round_trip_changes_nothing(void **state)
 	assert_same_status(f);
 }
 
+/* Also on a host that has moved on meanwhile: nothing of the place has anything to say about that. */
+static void a_place_that_left_its_repository_alone_brings_nothing(void **state)
+{
+	struct git_fixture *f = *state;
+
+	one_commit(f);
+	stage(f);
+	SH(f->place, "echo x >>a");
+	SH(f->host, "git pack-refs --all; echo y >>b; git commit -qam theirs");
+	fetch(f);
+	import(f);
+	/* No git process worked on it: there was no quarantine. */
+	assert_sh(f->host, "ls .git/berth 2>/dev/null || true", "");
+	settle(f);
+	assert_moved(f, false);
+	assert_true(json_bool(f->report, "taken", false));
+	assert_report(f, "head", json_str(f->about, "head"));
+	assert_report(f, "branch", json_str(f->about, "headRef"));
+	assert_report(f, "index", "unchanged");
+	assert_null(json_str(f->report, "reason"));
+	assert_null(json_str(f->report, "ref"));
+	assert_sh(f->host, "git log --format=%s; git status --porcelain", "theirs\none");
+}
+
+/* What an earlier try left goes all the same, its lock of the index too. */
+static void what_a_crash_left_goes_without_anything_to_import(void **state)
+{
+	struct git_fixture *f = *state;
+
+	one_commit(f);
+	stage(f);
+	SH(f->host, "mkdir -p .git/berth/" RUN_ID "/git/place; : >.git/berth/" RUN_ID "/git/lock; "
+		    "ln .git/berth/" RUN_ID "/git/lock .git/index.lock");
+	come_home(f);
+	assert_sh(f->host, "ls .git/index.lock .git/berth/*/git 2>/dev/null || true", "");
+}
+
 /* Spec 03, cases 68, 71 and 73: a commit and a dirty edit, no remote anywhere. */
 static void WS_68_commits_and_edits_come_home(void **state)
 {
@@ -548,10 +585,11 @@ static void *import_one(void *arg)
 	struct parallel *p = arg;
 	_cleanup_close_ int root = root_of(p->f->host), fetched = root_of(p->f->fetched);
 
-	p->rc = git_import(root, p->f->host, p->run_id, p->f->about, fetched, -1, &p->report, NULL);
+	p->rc = git_import(root, p->f->host, p->run_id, p->f->about, fetched, -1, NULL, &p->report,
+			   NULL);
 	if (p->rc == 0)
 		p->rc = git_settle(root, p->f->host, p->run_id, p->f->about, fetched, GIT_CARE_ALL,
-				   -1, p->report, NULL);
+				   -1, NULL, p->report, NULL);
 	return NULL;
 }
 
@@ -619,7 +657,7 @@ static void a_place_that_saw_the_repository_itself_comes_home(void **state)
 
 	one_commit(f);
 	SH(f->host, "git branch side; git branch gone; git tag v1");
-	assert_ok(f, git_inspect(root, f->host, -1, &kind, &f->about, &f->err));
+	assert_ok(f, git_inspect(root, f->host, -1, NULL, &kind, &f->about, &f->err));
 	SH(f->base, "rm -rf place; cp -a host place; mkdir staged; cp -a place/.git staged");
 	SH(f->place,
 	   "echo 2 >>a; git commit -qam two; git branch -q -D gone; git checkout -q side; "
@@ -660,6 +698,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		GIT_TEST(WS_49_a_clean_round_trip_changes_nothing),
+		GIT_TEST(a_place_that_left_its_repository_alone_brings_nothing),
+		GIT_TEST(what_a_crash_left_goes_without_anything_to_import),
 		GIT_TEST(WS_68_commits_and_edits_come_home),
 		GIT_TEST(a_dirty_host_comes_home_as_it_went),
 		GIT_TEST(staging_alone_comes_home),
