@@ -157,8 +157,8 @@ static const char *open_parent(int dirfd, const char *path, int *parent, struct 
 	return dir_open(dirfd, dir, parent, err) < 0 ? NULL : slash + 1;
 }
 
-int file_replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
-		 struct error *err)
+static int replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
+		   bool durable, struct error *err)
 {
 	_cleanup_close_ int dir = -1, fd = -1;
 	const char *leaf = open_parent(dirfd, name, &dir, err);
@@ -186,9 +186,21 @@ int file_replace(int dirfd, const char *name, const void *data, size_t len, mode
 		unlinkat(dir, temporary, 0);
 		return error_errno(err, errnum, "replace %s", name);
 	}
-	if (dir_sync(dir, err) < 0)
+	if (durable && dir_sync(dir, err) < 0)
 		return error_wrap(err, "directory of %s", name);
 	return 0;
+}
+
+int file_replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
+		 struct error *err)
+{
+	return replace(dirfd, name, data, len, mode, true, err);
+}
+
+int file_replace_soon(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
+		      struct error *err)
+{
+	return replace(dirfd, name, data, len, mode, false, err);
 }
 
 static bool is_temporary(const char *name)

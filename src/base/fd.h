@@ -54,6 +54,12 @@ int file_read(int dirfd, const char *path, struct buf *out, size_t max, struct e
  */
 int file_replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
 		 struct error *err);
+/*
+ * The same without the last fsync: after a power cut the old or the new content is there, whole,
+ * and surely the new one once something else has synced the directory.
+ */
+int file_replace_soon(int dirfd, const char *name, const void *data, size_t len, mode_t mode,
+		      struct error *err);
 /* Removes those of a program that was killed; nobody may be writing here meanwhile. */
 void dir_sweep_temporary(int dirfd);
 int dir_open(int dirfd, const char *path, int *fd, struct error *err);

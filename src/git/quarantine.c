@@ -208,11 +208,18 @@ int git_quarantine_write(const struct git_quarantine *q, const char *dir, const 
 			 const void *data, size_t len, struct error *err)
 {
 	_cleanup_(owner_leave) struct owner_rights as = { 0 };
-	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int fd = -1, file = -1;
 
 	if (git_open_dir(q->repo, dir, true, &fd, err) < 0 || owner_enter(q->repo, &as, err) < 0)
 		return -1;
-	return file_replace(fd, name, data, len, 0644, err);
+	/* What is in the quarantine itself is made anew after a crash: it need not be on the disk.
+	 */
+	if (!str_starts(dir, q->dir))
+		return file_replace(fd, name, data, len, 0644, err);
+	file = openat(fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (file < 0)
+		return error_errno(err, errno, "create %s/%s", dir, name);
+	return fd_write_all(file, data, len, err);
 }
 
 int git_private_make(const struct git_quarantine *q, struct error *err)

@@ -440,6 +440,7 @@ static int resume_all(struct apply *a, struct error *err)
 	struct manifest_cursor cursor = { .m = a->changes };
 	struct journal_intent intent;
 	struct tree_entry place;
+	bool resumed = false;
 
 	for (uint32_t number = 0; manifest_next(&cursor, &place); number++) {
 		_cleanup_(act_clear) struct act act = { .number = number, .place = place };
@@ -447,12 +448,13 @@ static int resume_all(struct apply *a, struct error *err)
 
 		if (!journal_intent(a->journal, number, &intent))
 			continue;
+		resumed = true;
 		change_base(a->base, &place, &act.expected);
 		find_owner(a, place.path, &(struct host_view){ 0 }, &act.owner);
 		if (act_resume(a, &act, &intent, &done, err) < 0)
 			return -1;
 	}
-	return apply_sync(a, err);
+	return resumed ? apply_sync(a, err) : 0;
 }
 
 static int run_passes(struct apply *a, struct error *err)
@@ -533,7 +535,7 @@ static int open_journal(struct apply *a, struct error *err)
 	/* Somebody removed it: what was under way in it is to be decided anew. */
 	if (!known || dev != a->staging.dev || ino != a->staging.ino)
 		journal_add_staging(a->journal, a->staging.path, a->staging.dev, a->staging.ino);
-	return journal_sync(a->journal, err);
+	return 0; /* it is synced with the first intents, before anything is moved */
 }
 
 /* Decisions alone, into a journal that is never written. */
@@ -571,6 +573,8 @@ static int open_all(struct apply *a, const struct results *results,
 	if (results_dir(results, state->run_id, false, &a->run_fd, err) < 0 ||
 	    open_manifests(a, err) < 0 || open_workspace(a, state, err) < 0)
 		return -1;
+	if (manifest_count(a->changes) == 0)
+		return 0;
 	if (!a->options->dry_run && staging_open(a->workspace_fd, state->run_id, STAGING_WAIT_MS,
 						 a->options->cancel_fd, &a->staging, err) < 0)
 		return error_wrap(err, "collect into %s", state->path);
@@ -595,6 +599,8 @@ int results_apply(const struct results *results, struct workspace_state *state,
 	       APPLY_TAG_SIZE - 1);
 	if (open_all(&a, results, state, err) < 0)
 		return -1;
+	if (manifest_count(a.changes) == 0)
+		return 0;
 	if ((options->dry_run ? foretell(&a, err) : run_passes(&a, err)) < 0)
 		return -1;
 	return changes_walk(a.base, a.changes, a.journal, tell_change, &tell, err);

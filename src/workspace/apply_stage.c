@@ -204,7 +204,7 @@ static int open_run(struct staging *s, const char *name, struct error *err)
 	s->dev = st.st_dev;
 	s->ino = st.st_ino;
 	s->can_exchange = try_exchange(s->fd);
-	return dir_sync(s->root_fd, err);
+	return 0; /* staging_sync makes its name durable before anything is moved into it */
 }
 
 int staging_open(int workspace_fd, const char *run_id, int64_t wait_ms, int cancel_fd,

@@ -118,6 +118,12 @@ static int fetch_layer(struct fetch *f, struct manifest_writer *changes, struct 
 	return 0;
 }
 
+/* Contents of files, or files of the place's repository. */
+static bool got_contents(const struct fetch *f)
+{
+	return has_file(f->run_fd, RESULTS_BLOBS) || has_file(f->run_fd, RESULTS_GIT "/.git");
+}
+
 /* Everything that fetch makes is on disk before the name `changes` says so. */
 static int fetch_changes(struct fetch *f, struct error *err)
 {
@@ -133,7 +139,8 @@ static int fetch_changes(struct fetch *f, struct error *err)
 	    manifest_create(f->run_fd, RESULTS_CHANGES, &changes, err) < 0)
 		return -1;
 	if ((layer ? fetch_layer(f, changes, err) : fetch_copy(f, changes, err)) < 0 ||
-	    FAULT_HERE("workspace.fetch.got", err) < 0 || blobs_sync(f->run_fd, err) < 0 ||
+	    FAULT_HERE("workspace.fetch.got", err) < 0 ||
+	    (got_contents(f) && blobs_sync(f->run_fd, err) < 0) ||
 	    FAULT_HERE("workspace.fetch.synced", err) < 0) {
 		manifest_abandon(changes);
 		return -1;

@@ -264,7 +264,7 @@ static int write_list(const struct results *results, const char *run_id, const s
 				 "too many ignored paths would have to be hidden one by one; copy "
 				 "the workspace");
 	if (results_dir(results, run_id, true, &run_fd, err) < 0 ||
-	    file_replace(run_fd, RESULTS_MASKED, buf_str(list), list->len, 0600, err) < 0)
+	    file_replace_soon(run_fd, RESULTS_MASKED, buf_str(list), list->len, 0600, err) < 0)
 		return -1;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", run_fd);
 	n = readlink(link, dir, sizeof(dir) - 1);

@@ -95,7 +95,7 @@ int results_dir(const struct results *results, const char *run_id, bool make, in
 		struct error *err);
 int workspace_state_load(const struct results *results, const char *run_id,
 			 struct workspace_state *out, struct error *err);
-/* Atomic and durable. */
+/* Atomic; phases that others build on are durable too. */
 int workspace_state_save(const struct results *results, const struct workspace_state *state,
 			 struct error *err);
 /* Ids of the runs that have a directory: for recovery, prune and audit. */

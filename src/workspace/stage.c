@@ -54,8 +54,8 @@ static int scan_with(struct stage *s, bool hash, const char *name, struct hidden
 		.hash = hash,
 		.use_ignore = true,
 		.skip_git = true,
-		/* Of a copy it is the plan. */
-		.temporary = s->state->mode != MODE_OVERLAY,
+		/* Of a copy it is the plan; of an overlay it is synced below. */
+		.temporary = true,
 		.max_entries = guarded ? WORKSPACE_MAX_FILES : 0,
 		.max_bytes = guarded ? WORKSPACE_MAX_BYTES : 0,
 		.hidden = hidden,
@@ -174,7 +174,10 @@ static int stage_tree(struct stage *s, struct error *err)
 		return 0;
 	if (state->mode != MODE_OVERLAY)
 		return copy_with_patience(s, err);
-	return look_at_repository(s, err) < 0 ? -1 : stage_scan(s, false, RESULTS_BASE, err);
+	if (look_at_repository(s, err) < 0 || stage_scan(s, false, RESULTS_BASE, err) < 0)
+		return -1;
+	/* Its name is on the disk with the phase that says so. */
+	return manifest_sync(s->run_fd, RESULTS_BASE, err);
 }
 
 static void write_report(struct stage *s)
@@ -205,7 +208,9 @@ static int begin(struct stage *s, struct error *err)
 	state->place_id = xstrdup(s->act->place->place_id);
 	state->place_root = xstrdup(s->act->place_root);
 	state->phase = PHASE_STAGING;
-	return workspace_state_save(&s->engine->results, state, err);
+	/* Nothing is put into a place that sees the tree itself: there is nothing to know of. */
+	return state->mode == MODE_OVERLAY ? 0
+					   : workspace_state_save(&s->engine->results, state, err);
 }
 
 static int finish(struct stage *s, struct error *err)

@@ -152,6 +152,27 @@ int workspace_state_load(const struct results *results, const char *run_id,
 	return 0;
 }
 
+/*
+ * Phases that others build on are on the disk when this returns. A phase that only tells what is
+ * being done is repeated after a power cut anyway, but one that a person asked for stays known, as
+ * does that a worktree is about to be made.
+ */
+static bool must_last(const struct workspace_state *state)
+{
+	switch (state->phase) {
+	case PHASE_PREPARED:
+	case PHASE_FETCHING:
+		return false;
+	case PHASE_STAGING:
+		return state->worktree != NULL;
+	case PHASE_APPLYING:
+	case PHASE_APPLIED:
+		return !state->collect;
+	default:
+		return true;
+	}
+}
+
 int workspace_state_save(const struct results *results, const struct workspace_state *state,
 			 struct error *err)
 {
@@ -177,7 +198,8 @@ int workspace_state_save(const struct results *results, const struct workspace_s
 	json_put_ref(json, "report", state->report);
 	json_put_int(json, "appliedAt", state->applied_at);
 	text = json_text(json);
-	if (file_replace(fd, RESULTS_STATE, text, strlen(text), 0600, err) < 0)
+	if ((must_last(state) ? file_replace : file_replace_soon)(fd, RESULTS_STATE, text,
+								  strlen(text), 0600, err) < 0)
 		return error_wrap(err, "the record of run %s's files", state->run_id);
 	return 0;
 }
