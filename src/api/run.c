@@ -51,10 +51,12 @@ static int check_agent(const struct request *request, const char *agent_id, stru
 
 static int create(void *arg, struct request *request, struct response *response, struct error *err)
 {
+	struct server *server = arg;
 	_cleanup_company_ struct company company = { 0 };
-	struct writer writer = writer_of(arg, request);
+	struct writer writer = writer_of(server, request);
 
-	if (company_of_path(arg, request, &company, err) < 0 ||
+	if (company_of_path(server, request, &company, err) < 0 ||
+	    run_resolve_names(server->runs, company.id, request->body, err) < 0 ||
 	    check_agent(request, json_str(request->body, "agentId"), err) < 0 ||
 	    deciding_check(&writer, DECIDING_RUN, NULL, request->body, err) < 0)
 		return -1;

@@ -86,6 +86,8 @@ static json_t *end_event(const struct run *run)
 	json_put_str(event, "reason", run->reason);
 	json_put_str(event, "error", run->error);
 	json_put_str(event, "errorCode", run->error_code);
+	/* So that whoever followed it need not ask for it. */
+	json_put_new(event, "run", run_json(run));
 	return event;
 }
 

@@ -121,7 +121,7 @@ void api_close(struct api *api)
 	free(api);
 }
 
-static int open_api(struct cli *cli, bool may_start, struct api **out, struct error *err)
+int api_open(struct cli *cli, bool may_start, struct api **out, struct error *err)
 {
 	_cleanup_api_ struct api *api = xcalloc(1, sizeof(*api));
 
@@ -219,8 +219,11 @@ static int no_answer(CURLcode code, struct error *err)
 				 "the server's certificate cannot be trusted (%s); --ca-file names "
 				 "those to trust",
 				 curl_easy_strerror(code));
-	return error_set(err, ERR_UNAVAILABLE, "no answer from the server: %s",
-			 curl_easy_strerror(code));
+	error_set(err, ERR_UNAVAILABLE, "no answer from the server: %s", curl_easy_strerror(code));
+	/* Nothing was sent: nobody is there, or not yet. */
+	if (err && code == CURLE_COULDNT_CONNECT)
+		err->errnum = ECONNREFUSED;
+	return -1;
 }
 
 int api_call(struct api *api, const char *method, const char *path, const json_t *body,
@@ -535,7 +538,7 @@ int api_connect(struct cli *cli, bool may_start, struct api **out, struct error 
 {
 	_cleanup_api_ struct api *api = NULL;
 
-	if (open_api(cli, may_start, &api, err) < 0)
+	if (api_open(cli, may_start, &api, err) < 0)
 		return -1;
 	if (api_call(api, "GET", "/api/health", NULL, NULL, err) < 0) {
 		if (err->code != ERR_UNAVAILABLE)

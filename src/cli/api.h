@@ -15,6 +15,9 @@ struct api;
  * starts `berth serve --idle-exit` in the background and waits until it is healthy.
  */
 int api_connect(struct cli *cli, bool may_start, struct api **api, struct error *err);
+/* Without asking whether a server is there: a call that finds none is ERR_UNAVAILABLE with errnum
+ * ECONNREFUSED. */
+int api_open(struct cli *cli, bool may_start, struct api **api, struct error *err);
 void api_close(struct api *api);
 static inline void api_closep(struct api **api)
 {

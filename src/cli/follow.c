@@ -111,6 +111,8 @@ static void take_line(struct lines *l, const char *line, size_t len)
 		return;
 	if (streq(type, "end")) {
 		l->ended = true;
+		json_decref(l->f->run);
+		l->f->run = json_incref(json_object_at(event, "run"));
 		return;
 	}
 	if (l->f->is_exec && streq(type, "exit")) {
@@ -341,7 +343,8 @@ int follow_run(struct follow *f, struct error *err)
 		if (more != 0)
 			break;
 	}
-	if (more == 0 && f->follow && !f->is_exec && !l.left_behind)
+	/* The stream's end brings the run; that of an older server does not. */
+	if (more == 0 && f->follow && !f->is_exec && !l.left_behind && !f->run)
 		more = fetch_end(f->api, f->run_id, &f->run, err);
 	progress_clear(&l.progress);
 	if (f->pass_signals)

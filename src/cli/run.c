@@ -230,8 +230,8 @@ static bool streams_stdin(const struct args *args)
 	       !args_has(args, "dry-run");
 }
 
-static int compose(struct cli *cli, struct api *api, const struct args *args,
-		   const char *company_id, json_t *body, struct error *err)
+/* All but where it runs and which files go along. */
+static int compose(const struct args *args, json_t *body, struct error *err)
 {
 	int64_t timeout_ms = 0, retain_ms = 0;
 
@@ -249,8 +249,7 @@ static int compose(struct cli *cli, struct api *api, const struct args *args,
 		json_put_int(body, "timeoutMs", timeout_ms);
 	if (args_has(args, "tty"))
 		put_terminal(body);
-	if (put_variables(args, body, err) < 0 ||
-	    put_place(cli, api, company_id, args, body, err) < 0)
+	if (put_variables(args, body, err) < 0)
 		return -1;
 	if (streams_stdin(args))
 		json_put_bool(body, "stdinStream", true);
@@ -261,12 +260,83 @@ static int compose(struct cli *cli, struct api *api, const struct args *args,
 }
 
 /* From the moment it is asked for a signal is the run's. */
-static int submit(struct api *api, const struct args *args, const char *company_id,
-		  const json_t *body, json_t **run, struct error *err)
+static int submit(struct api *api, const struct args *args, const char *company, const json_t *body,
+		  json_t **run, struct error *err)
 {
 	if (!args_has(args, "tty") && !args_has(args, "detach"))
 		signals_catch();
-	return api_callf(api, "POST", body, run, err, "/api/companies/%s/runs", company_id);
+	if (api_callf(api, "POST", body, run, err, "/api/companies/%s/runs", company) == 0)
+		return 0;
+	if (!args_has(args, "tty") && !args_has(args, "detach"))
+		signals_restore();
+	return -1;
+}
+
+/* ---- one request, where the server can find out the rest ---- */
+
+static bool is_plain(const struct cli *cli, const struct args *args)
+{
+	static const char *const NEED_ANSWERS[] = { "agent",        "adapter-config", "workspace",
+						    "no-workspace", "mode",           "collect",
+						    "no-collect",   "show",           "cwd",
+						    "dry-run" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(NEED_ANSWERS); i++) {
+		if (args_has(args, NEED_ANSWERS[i]))
+			return false;
+	}
+	return !cli->url;
+}
+
+/* The server refused it and has made nothing: asked step by step it is told better what is wrong. */
+static bool asks_further(const struct error *err)
+{
+	switch (err->code) {
+	case ERR_NOT_FOUND:
+	case ERR_ENV_NOT_FOUND:
+	case ERR_VALIDATION:
+	case ERR_BAD_REQUEST:
+	case ERR_UNPROCESSABLE:
+	case ERR_FORBIDDEN:
+		return true;
+	case ERR_UNAVAILABLE:
+		return err->errnum == ECONNREFUSED;
+	default:
+		return false;
+	}
+}
+
+/* 1 submitted, 0 it has to be asked for step by step, -1. */
+static int submit_plainly(struct follow *f, const struct args *args, const char *company,
+			  json_t *body, json_t **run, struct error *err)
+{
+	if (!is_plain(f->cli, args) || !run_files_here(args, body))
+		return 0;
+	json_put_str(body, "environment", args_value(args, "env"));
+	if (api_open(f->cli, true, &f->api, err) < 0)
+		return -1;
+	if (submit(f->api, args, company, body, run, err) == 0)
+		return 1;
+	if (!asks_further(err))
+		return -1;
+	error_clear(err);
+	api_close(f->api);
+	f->api = NULL;
+	return 0;
+}
+
+/* It took no files along: somebody may look for them. */
+static void explain_without_files(const struct cli *cli, struct api *api, const json_t *run)
+{
+	const json_t *request = json_object_at(json_object_at(run, "context"), "request");
+	_cleanup_json_ json_t *environment = NULL;
+
+	if (cli->quiet || json_object_at(run, "workspace") ||
+	    api_callf(api, "GET", NULL, &environment, NULL, "/api/environments/%s",
+		      json_str(request, "environmentId")) < 0 ||
+	    str_equal(json_str(environment, "driver"), "local"))
+		return;
+	print_empty_directory(environment);
 }
 
 /* A run's terminal, once it has one. Its files come home after it has closed. */
@@ -293,16 +363,13 @@ static int sit_down(struct cli *cli, struct api **api, const json_t *run)
 	return code;
 }
 
-/* One run, from asking for it to its exit code. *large: it was too much to go along. */
-static int run_once(struct follow *f, const struct args *args, const char *company_id,
-		    const json_t *body, bool *large)
+/* One run that was submitted, to its exit code. *large: it was too much to go along. */
+static int see_through(struct follow *f, const struct args *args, const json_t *run, bool *large)
 {
 	struct cli *cli = f->cli;
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *run = NULL, *ended = NULL;
+	_cleanup_json_ json_t *ended = NULL;
 
-	if (submit(f->api, args, company_id, body, &run, &err) < 0)
-		return cli_fail(cli, &err, EXIT_BERTH);
 	if (args_has(args, "detach")) {
 		if (cli->json)
 			print_json(run);
@@ -327,18 +394,55 @@ static int run_once(struct follow *f, const struct args *args, const char *compa
 	return follow_finish(f);
 }
 
+/* Asks again with allowLarge if the first was too large and a person agrees. */
+static int run_to_end(struct follow *f, const struct args *args, const char *company, json_t *body,
+		      const json_t *run)
+{
+	_cleanup_json_ json_t *again = NULL;
+	_cleanup_error_ struct error err = { 0 };
+	bool large = false;
+	int code = see_through(f, args, run, &large);
+
+	/* Input that was read for the first is not there for a second. */
+	if (!large || streams_stdin(args) || !ask_yes("Copy all of it into the sandbox?"))
+		return code;
+	json_put_bool(json_object_at(body, "workspace"), "allowLarge", true);
+	f->since = 0;
+	if (submit(f->api, args, company, body, &again, &err) < 0)
+		return cli_fail(f->cli, &err, EXIT_BERTH);
+	return see_through(f, args, again, &large);
+}
+
+/* Company, environment and agent are looked for first. */
+static int run_step_by_step(struct follow *f, const struct args *args, json_t *body)
+{
+	struct cli *cli = f->cli;
+	_cleanup_error_ struct error err = { 0 };
+	_cleanup_json_ json_t *run = NULL;
+	char company_id[ID_SIZE];
+
+	if (api_connect(cli, true, &f->api, &err) < 0 ||
+	    api_company(cli, f->api, company_id, &err) < 0 ||
+	    put_place(cli, f->api, company_id, args, body, &err) < 0)
+		return cli_fail(cli, &err, EXIT_BERTH);
+	if (args_has(args, "dry-run"))
+		return run_files_plan(cli, f->api, company_id, body);
+	if (submit(f->api, args, company_id, body, &run, &err) < 0)
+		return cli_fail(cli, &err, EXIT_BERTH);
+	return run_to_end(f, args, company_id, body, run);
+}
+
 static int run_verb(struct cli *cli, const struct args *args)
 {
 	_cleanup_error_ struct error err = { 0 };
-	_cleanup_json_ json_t *body = json_object();
+	_cleanup_json_ json_t *body = json_object(), *plain = NULL, *run = NULL;
+	const char *company = cli->company ? cli->company : "default";
 	struct follow f = { .cli = cli,
 			    .follow = true,
 			    .events = cli->json,
 			    .may_start = true,
 			    .pass_signals = true };
-	char company_id[ID_SIZE];
-	bool large = false;
-	int code;
+	int code, submitted;
 
 	if (args_has(args, "tty") && !args_has(args, "detach") && !args_has(args, "dry-run") &&
 	    !terminal_is_here()) {
@@ -346,21 +450,17 @@ static int run_verb(struct cli *cli, const struct args *args)
 			  "-t needs a terminal on standard input and output");
 		return cli_fail(cli, &err, EXIT_BERTH);
 	}
-	if (api_connect(cli, true, &f.api, &err) < 0)
+	if (compose(args, body, &err) < 0)
 		return cli_fail(cli, &err, EXIT_BERTH);
-	if (api_company(cli, f.api, company_id, &err) < 0 ||
-	    compose(cli, f.api, args, company_id, body, &err) < 0) {
+	plain = json_deep_copy(body);
+	submitted = submit_plainly(&f, args, company, plain, &run, &err);
+	if (submitted < 0) {
 		code = cli_fail(cli, &err, EXIT_BERTH);
-	} else if (args_has(args, "dry-run")) {
-		code = run_files_plan(cli, f.api, company_id, body);
+	} else if (submitted) {
+		explain_without_files(cli, f.api, run);
+		code = run_to_end(&f, args, company, plain, run);
 	} else {
-		code = run_once(&f, args, company_id, body, &large);
-		/* Input that was read for the first is not there for a second. */
-		if (large && !streams_stdin(args) && ask_yes("Copy all of it into the sandbox?")) {
-			json_put_bool(json_object_at(body, "workspace"), "allowLarge", true);
-			f.since = 0;
-			code = run_once(&f, args, company_id, body, &large);
-		}
+		code = run_step_by_step(&f, args, body);
 	}
 	api_close(f.api);
 	return code;

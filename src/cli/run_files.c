@@ -202,6 +202,30 @@ static int put_shown(const struct cli *cli, const struct args *args, const char 
 	return 0;
 }
 
+void print_empty_directory(const json_t *environment)
+{
+	fprintf(stderr,
+		"berth: running in %s with an empty directory (no files copied). Use --env Local to "
+		"run here\n",
+		json_str(environment, "name"));
+}
+
+bool run_files_here(const struct args *args, json_t *body)
+{
+	_cleanup_free_ char *here = realpath(".", NULL);
+	json_t *workspace;
+
+	if (!here || ((streq(here, "/") || is_home(here)) && !is_large_allowed(args)))
+		return false;
+	workspace = json_object();
+	json_put_str(workspace, "path", here);
+	json_put_bool(workspace, "allowLarge", is_large_allowed(args));
+	json_put_new(body, "workspace", workspace);
+	json_put_bool(body, "workspaceIfSandbox", true);
+	json_put_str(body, "cwd", here);
+	return true;
+}
+
 int run_files_workspace(struct cli *cli, const struct args *args, const json_t *environment,
 			json_t *body, struct error *err)
 {
@@ -214,10 +238,7 @@ int run_files_workspace(struct cli *cli, const struct args *args, const json_t *
 	if (!path) {
 		if (environment && !cli->quiet && !args_has(args, "no-workspace") &&
 		    !str_equal(json_str(environment, "driver"), "local") && !args_has(args, "cwd"))
-			fprintf(stderr,
-				"berth: running in %s with an empty directory (no files copied). "
-				"Use --env Local to run here\n",
-				json_str(environment, "name"));
+			print_empty_directory(environment);
 		return 0;
 	}
 	if (!cli->url && guard(args, path, &allow, err) < 0)

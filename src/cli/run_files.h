@@ -14,6 +14,12 @@
  */
 int run_files_workspace(struct cli *cli, const struct args *args, const json_t *environment,
 			json_t *body, struct error *err);
+/*
+ * The same without knowing the environment: this directory, where the server finds that it is a
+ * sandbox. False: a question comes before that, and nothing is put.
+ */
+bool run_files_here(const struct args *args, json_t *body);
+void print_empty_directory(const json_t *environment);
 /* --dry-run: what would go along, on stdout. Returns the exit code. */
 int run_files_plan(struct cli *cli, struct api *api, const char *company_id, const json_t *body);
 /* A yes on the terminal; false without one. */

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "record/trust.h"
+#include "run/files.h"
 #include "run/prompt.h"
 #include "run/row.h"
 #include "run/run_events.h"
@@ -29,6 +30,9 @@ const struct field RUN_FIELDS[] = {
 	{ "environmentId", FIELD_UUID, FIELD_NULLABLE,
 	  .summary = "where to run; null means the company's default environment, absent lets the "
 		     "workspace, issue, project and agent decide" },
+	{ "environment", FIELD_STRING, FIELD_NULLABLE, 1, 200,
+	  .summary = "the same by name or id, instead of environmentId; null means the company's "
+		     "default environment, made if it was deleted" },
 	{ "agentId", FIELD_UUID, FIELD_NULLABLE, .summary = "on behalf of which agent" },
 	{ "projectId", FIELD_UUID, FIELD_NULLABLE, .summary = "what the run belongs to" },
 	{ "issueId", FIELD_UUID, FIELD_NULLABLE, .summary = "what the run works on" },
@@ -47,6 +51,9 @@ const struct field RUN_FIELDS[] = {
 	  .summary = "a terminal instead of pipes; it is at /api/execs/<run id>/terminal" },
 	{ "workspace", FIELD_OBJECT, FIELD_NULLABLE, .fields = WORKSPACE_WISH_FIELDS,
 	  .summary = "files that go into the place, and whose changes come back" },
+	{ "workspaceIfSandbox", FIELD_BOOL, 0,
+	  .summary = "leaves workspace out where the named environment is no sandbox that takes "
+		     "files; cwd then counts on this host only" },
 	{ "leasePolicy", FIELD_STRING, 0, .one_of = lease_policy_names,
 	  .summary = "what becomes of the place afterwards; the environment's own unless given" },
 	{ "retainSeconds", FIELD_INT, 0, 1, 365LL * 86400,
@@ -236,6 +243,61 @@ static json_t *initial_context(const json_t *body, const struct actor *actor)
 		json_put_bool(request, "byToken", true);
 	json_put_new(context, "request", request);
 	return context;
+}
+
+static int find_environment(struct runs *runs, const char *company_id, const json_t *named,
+			    struct environment *out, struct error *err)
+{
+	const char *name = json_string_value(named);
+	_cleanup_error_ struct error why = { 0 };
+
+	if (!name)
+		return default_environment(runs->db, runs->clock, &runs->default_place, company_id,
+					   out, err);
+	if (environment_find(runs->db, company_id, name, out, &why) == 0)
+		return 0;
+	if (why.code == ERR_NOT_FOUND)
+		return error_set(err, ERR_UNPROCESSABLE,
+				 "environment \"%.200s\" was not found in this company", name);
+	error_move(err, &why);
+	return -1;
+}
+
+/* A wrong id is told by run_create, in the words it has for all of them. */
+static void leave_out_workspace(const struct environment *environment, json_t *body)
+{
+	if (!id_is_set(environment->id) ||
+	    (environment->driver == DRIVER_SANDBOX && files_take_relay(environment)))
+		return;
+	json_object_del(body, "workspace");
+	/* A directory of the caller's means nothing in another place. */
+	if (environment->driver != DRIVER_LOCAL)
+		json_object_del(body, "cwd");
+}
+
+int run_resolve_names(struct runs *runs, const char *company_id, json_t *body, struct error *err)
+{
+	_cleanup_environment_ struct environment environment = { 0 };
+	const json_t *named = json_object_get(body, "environment");
+	const char *id = json_str(body, "environmentId");
+	bool if_sandbox = json_bool(body, "workspaceIfSandbox", false);
+
+	if (named && json_object_get(body, "environmentId"))
+		return error_set(err, ERR_VALIDATION, "environment or environmentId, not both");
+	if (if_sandbox && !named && !id)
+		return error_set(err, ERR_VALIDATION,
+				 "workspaceIfSandbox goes with environment or environmentId");
+	if (named && find_environment(runs, company_id, named, &environment, err) < 0)
+		return -1;
+	if (named)
+		json_put_str(body, "environmentId", environment.id);
+	else if (if_sandbox)
+		environment_find(runs->db, company_id, id, &environment, NULL);
+	if (if_sandbox)
+		leave_out_workspace(&environment, body);
+	json_object_del(body, "environment");
+	json_object_del(body, "workspaceIfSandbox");
+	return 0;
 }
 
 /* The request names a command: one of its own, or what its prompt has come to. */

@@ -84,7 +84,12 @@ void runs_free(struct runs *runs);
 size_t runs_active(struct runs *runs);
 
 extern const struct field RUN_FIELDS[]; /* body of POST /api/companies/:cid/runs */
-/* `body` has passed RUN_FIELDS. References must exist in the company: ERR_UNPROCESSABLE names
+/*
+ * `body` has passed RUN_FIELDS: `environment` and `workspaceIfSandbox` become environmentId, with
+ * or without the workspace. To be called before anything judges what the body names.
+ */
+int run_resolve_names(struct runs *runs, const char *company_id, json_t *body, struct error *err);
+/* `body` has passed both. References must exist in the company: ERR_UNPROCESSABLE names
  * which. */
 int run_create(struct runs *runs, const struct actor *actor, const char *run_id,
 	       const char *company_id, const json_t *body, struct run *run, struct error *err);

@@ -314,6 +314,13 @@ static void a_token_does_not_open_this_host(void **state)
 
 	asked_refused(p, OWNER, 403, "driver local", CALL("POST", leases, "{}"));
 	asked_refused(p, OWNER, 403, "driver local", CALL("POST", runs, here));
+	/* By its name neither, whatever else is asked. */
+	asked_refused(p, OWNER, 403, "driver local",
+		      CALL("POST", runs, "{\"command\": [\"true\"], \"environment\": \"Local\"}"));
+	asked_refused(p, OWNER, 403, "driver local",
+		      CALL("POST", runs,
+			   "{\"command\": [\"true\"], \"environment\": \"Local\", \"cwd\": \"/\","
+			   " \"workspace\": {\"path\": \"/\"}, \"workspaceIfSandbox\": true}"));
 	take_id(asked_json(p, OWNER, 201, CALL("POST", runs, "{\"command\": [\"true\"]}")), run);
 
 	_cleanup_free_ char *show = xasprintf("/api/runs/%s", run);
@@ -570,6 +577,9 @@ static void an_agent_starts_runs_of_itself_only(void **state)
 	_cleanup_free_ char *elsewhere = xasprintf(
 		"{\"command\": [\"true\"], \"agentId\": \"%s\", \"environmentId\": \"%s\"}",
 		p->ours.agent, p->ours.environment);
+	_cleanup_free_ char *by_name =
+		xasprintf("{\"command\": [\"true\"], \"agentId\": \"%s\", \"environment\": \"%s\"}",
+			  p->ours.agent, p->ours.environment);
 	const char *nobodys = "{\"command\": [\"true\"]}";
 
 	assert_asked(p, 201, AGENT, CALL("POST", path, own));
@@ -578,6 +588,7 @@ static void an_agent_starts_runs_of_itself_only(void **state)
 	asked_refused(p, AGENT, 403, "of its own", CALL("POST", path, nobodys));
 	/* Where it runs others have chosen. */
 	asked_refused(p, AGENT, 403, "environmentId", CALL("POST", path, elsewhere));
+	asked_refused(p, AGENT, 403, "environmentId", CALL("POST", path, by_name));
 }
 
 static void members_are_managed_by_owners(void **state)

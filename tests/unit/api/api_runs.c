@@ -77,6 +77,37 @@ static void following_a_run_gives_all_of_it_and_its_end(void **state)
 	assert_true(is(t, id, "failed"));
 }
 
+static json_t *last_line(const struct buf *log)
+{
+	const char *text = buf_str(log), *end = memrchr(text, '\n', log->len);
+	const char *start = memrchr(text, '\n', (size_t)(end - text));
+
+	start = start ? start + 1 : text;
+	return json_parse(start, (size_t)(end - start), NULL);
+}
+
+/* Beside the fields that older clients read. */
+static void the_end_of_a_log_brings_the_finished_run(void **state)
+{
+	struct api_test *t = *state;
+	char id[ID_SIZE];
+	_cleanup_buf_ struct buf log = { 0 };
+
+	start_run(t, "exit 4", id);
+	read_log(t, id, "?follow=1", NULL, &log);
+
+	_cleanup_json_ json_t *end = last_line(&log);
+	const json_t *run = json_object_at(end, "run");
+
+	assert_string_equal(json_str(end, "status"), "failed");
+	assert_string_equal(json_str(run, "id"), id);
+	assert_string_equal(json_str(run, "status"), "failed");
+	assert_int_equal(json_int(run, "exitCode", -1), 4);
+	assert_string_equal(json_str(run, "environmentId"), t->box);
+	assert_non_null(json_str(run, "finishedAt"));
+	assert_true(json_int(json_object_at(run, "timings"), "totalMs", -1) >= 0);
+}
+
 static void a_log_goes_on_from_an_offset(void **state)
 {
 	struct api_test *t = *state;
@@ -215,6 +246,73 @@ static void a_run_asked_for_twice_under_a_key_runs_once(void **state)
 		CALL("POST", path, "{\"command\": [\"false\"]}", "k"));
 }
 
+static json_t *queued(struct api_test *t, const char *more)
+{
+	PATH("/api/companies/%s/runs", t->company);
+	_cleanup_free_ char *body = xasprintf("{\"command\": [\"true\"], %s}", more);
+
+	return post(t, 201, path, body);
+}
+
+static const char *asked_environment(const json_t *run)
+{
+	return json_str(json_object_at(json_object_at(run, "context"), "request"), "environmentId");
+}
+
+static void an_environment_is_named_by_its_name(void **state)
+{
+	struct api_test *t = *state;
+	PATH("/api/companies/%s/environments/default", t->company);
+	_cleanup_free_ char *by_id = xasprintf("\"environment\": \"%s\"", t->local);
+	_cleanup_json_ json_t *named = queued(t, "\"environment\": \"box\""),
+			      *by = queued(t, by_id), *none = queued(t, "\"environment\": null"),
+			      *usual = get(t, path);
+	_cleanup_free_ char *runs = xasprintf("/api/companies/%s/runs", t->company);
+
+	assert_string_equal(asked_environment(named), t->box);
+	assert_string_equal(asked_environment(by), t->local);
+	assert_string_equal(asked_environment(none), json_str(usual, "id"));
+	WAIT_FOR(is(t, json_str(named, "id"), "succeeded") &&
+		 is(t, json_str(by, "id"), "succeeded"));
+	refused(t, 422, "unprocessable", "\"nowhere\" was not found",
+		CALL("POST", runs, "{\"command\": [\"true\"], \"environment\": \"nowhere\"}"));
+	refused(t, 400, "validation_error", "not both",
+		CALL("POST", runs,
+		     "{\"command\": [\"true\"], \"environment\": \"box\", \"environmentId\": "
+		     "null}"));
+}
+
+static void a_workspace_for_sandboxes_stays_out_elsewhere(void **state)
+{
+	struct api_test *t = *state;
+	PATH("/api/companies/%s/environments", t->company);
+	_cleanup_free_ char *runs = xasprintf("/api/companies/%s/runs", t->company);
+	_cleanup_free_ char *wish = xasprintf(
+		"\"workspace\": {\"path\": \"%s\"}, \"cwd\": \"%s\", \"workspaceIfSandbox\": true",
+		t->dir, t->dir);
+	char bare[ID_SIZE];
+
+	take_id(post(t, 201, path,
+		     "{\"name\": \"bare\", \"driver\": \"sandbox\","
+		     " \"config\": {\"provider\": \"fake\", \"relay\": false}}"),
+		bare);
+
+	_cleanup_free_ char *to_box = xasprintf("\"environment\": \"box\", %s", wish),
+			    *to_bare = xasprintf("\"environmentId\": \"%s\", %s", bare, wish),
+			    *to_local = xasprintf("\"environment\": \"Local\", %s", wish),
+			    *to_any = xasprintf("{\"command\": [\"true\"], %s}", wish);
+	_cleanup_json_ json_t *box = queued(t, to_box), *without_relay = queued(t, to_bare),
+			      *local = queued(t, to_local);
+
+	assert_string_equal(json_str(json_object_at(box, "workspace"), "path"), t->dir);
+	assert_string_equal(json_str(box, "cwd"), t->dir);
+	assert_null(json_object_at(without_relay, "workspace"));
+	assert_null(json_str(without_relay, "cwd"));
+	assert_null(json_object_at(local, "workspace"));
+	assert_string_equal(json_str(local, "cwd"), t->dir);
+	refused(t, 400, "validation_error", "workspaceIfSandbox", CALL("POST", runs, to_any));
+}
+
 static void bad_runs_are_refused(void **state)
 {
 	struct api_test *t = *state;
@@ -282,6 +380,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		api_unit_test(following_a_run_gives_all_of_it_and_its_end),
+		api_unit_test(the_end_of_a_log_brings_the_finished_run),
+		api_unit_test(an_environment_is_named_by_its_name),
+		api_unit_test(a_workspace_for_sandboxes_stays_out_elsewhere),
 		api_unit_test(a_log_goes_on_from_an_offset),
 		api_unit_test(a_log_can_be_had_as_bytes),
 		api_unit_test(a_run_that_goes_on_has_a_log_without_an_end),
