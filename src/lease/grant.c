@@ -160,6 +160,7 @@ static int acquired_activity(struct acquisition *a, struct tx *tx, struct error 
 static int grant_tx(struct tx *tx, void *arg, struct error *err)
 {
 	struct acquisition *a = arg;
+	const struct lease_also *also = a->request->also;
 	int64_t intents = intent_row_delete(tx, a->lease_id, err);
 
 	a->ref_in_use = false;
@@ -171,9 +172,10 @@ static int grant_tx(struct tx *tx, void *arg, struct error *err)
 	if ((a->plan == PLAN_RESUME ? wake_place(a, tx, err) : make_place(a, tx, err)) < 0)
 		return -1;
 	fill_lease(a, &a->lease);
-	if (lease_row_insert(tx, &a->lease, &a->leases->node, err) < 0)
+	if (lease_row_insert(tx, &a->lease, &a->leases->node, err) < 0 ||
+	    acquired_activity(a, tx, err) < 0)
 		return -1;
-	return acquired_activity(a, tx, err);
+	return also ? also->write(tx, &a->lease, also->arg, err) : 0;
 }
 
 /* What the provider may have made, as a place that can be destroyed. */
@@ -199,7 +201,11 @@ static void presumed_place(const struct acquisition *a, struct place *place)
 static int write_down(struct acquisition *a, struct error *err)
 {
 	a->now = clock_now(a->leases->clock);
-	return DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err);
+	if (DB_WRITE(a->leases->db, "lease.grant", grant_tx, a, err) < 0)
+		return -1;
+	if (a->request->also)
+		a->request->also->done = true;
+	return 0;
 }
 
 static const char *announced_ref(const struct acquisition *a)

@@ -76,6 +76,16 @@ void leases_free(struct leases *leases);
 int leases_sweep(struct leases *leases, struct error *err);
 
 /*
+ * What the caller writes in the lease's own transaction, so that both are there or neither. `write`
+ * has no effect but its statements and may run more than once; `done`: it was committed.
+ */
+struct lease_also {
+	int (*write)(struct tx *tx, const struct lease *lease, void *arg, struct error *err);
+	void *arg;
+	bool done;
+};
+
+/*
  * Something to begin in the place as soon as the lease is committed. If it fails there is no lease
  * and no place, as after any failure of an acquire. It is not called for a lease that was there
  * already.
@@ -108,6 +118,7 @@ struct lease_request {
 	void (*on_wait)(void *arg, const char *reason); /* told once when waiting begins */
 	void *on_wait_arg;
 	struct lease_first first;
+	struct lease_also *also; /* with the row of the lease; NULL: nothing */
 };
 /*
  * All or nothing: on error no lease row exists and whatever a provider made is destroyed, queued
@@ -163,7 +174,8 @@ struct lease_release {
 	const char *failure_reason; /* NULL for none */
 	const char *run_error;      /* the activity's failureReason instead; NULL: the row's */
 	const struct actor *actor;
-	struct place *place; /* gets the place as it is afterwards; NULL: nobody asks */
+	struct place *place;     /* gets the place as it is afterwards; NULL: nobody asks */
+	struct lease_also *also; /* once the place is given back; NULL: nothing */
 };
 /*
  * Ends the holding: processes end, the provider is told, the row leaves `active` whatever the
@@ -176,10 +188,11 @@ int lease_release(struct leases *leases, const char *id, const struct lease_rele
  * Every active lease of a run, each on its own: one that fails does not keep the others. Array of
  * {leaseId, status, code|null, error|null}; NULL only when the database failed. `run_error` (NULL:
  * none) is the failureReason of the activity; the row of a failed lease says
- * "adapter_or_run_failure".
+ * "adapter_or_run_failure". `also` goes with the last of them; NULL: nothing does.
  */
 json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_status status,
-			  const char *run_error, const struct actor *actor, struct error *err);
+			  const char *run_error, struct lease_also *also, const struct actor *actor,
+			  struct error *err);
 /*
  * Ends the holding and the place: an active lease becomes `failed`, the place is destroyed. Also
  * for a place that is retained, or free since this lease. Returns 0 when the driver failed, too:
@@ -196,9 +209,9 @@ int leases_retire_environment(struct leases *leases, const char *environment_id,
  * driver has not failed.
  */
 enum error_code place_cleanup_error(const struct place *place);
-/* Replaces metadata; for workspaceRealization. */
-int lease_set_metadata(struct leases *leases, const char *id, const json_t *metadata,
-		       struct error *err);
+/* Replaces metadata, a JSON object as text; for workspaceRealization. */
+int lease_set_metadata_tx(struct tx *tx, int64_t now, const char *id, const char *metadata,
+			  struct error *err);
 
 /*
  * Every object that no place explains, and every promise not yet kept: array of

@@ -146,6 +146,7 @@ struct ending {
 	const char *run_error; /* of the run it was for; NULL: none */
 	const struct actor *actor;
 	const char *action;
+	struct lease_also *also;                               /* NULL: nothing */
 	bool (*still)(const struct lease *lease, int64_t now); /* sweeps: NULL for always */
 	int64_t now;
 

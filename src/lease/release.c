@@ -211,6 +211,8 @@ static int finish_tx(struct tx *tx, void *arg, struct error *err)
 	if (look_again(e, tx, err) < 0 ||
 	    place_finished_tx(tx, e->leases, &e->place, &e->lease, e->action, e->now, err) < 0)
 		return -1;
+	if (e->also && e->also->write(tx, &e->lease, e->also->arg, err) < 0)
+		return -1;
 	return lease_released_activity_tx(tx, &e->lease, &e->place, e->run_error, e->actor, e->now,
 					  err);
 }
@@ -241,6 +243,8 @@ static void finish(struct ending *e)
 	e->known = true;
 	/* If this is refused the place stays `releasing`: finishing it twice does no harm. */
 	e->unsaved = DB_WRITE(e->leases->db, "lease.released", finish_tx, e, &err) < 0;
+	if (e->also)
+		e->also->done = !e->unsaved;
 	if (e->unsaved)
 		log_warn("lease %s: its end is not recorded yet: %s", e->lease_id, err.message);
 }
@@ -311,6 +315,7 @@ int lease_release(struct leases *leases, const char *id, const struct lease_rele
 		.run_error = release->run_error,
 		.actor = release->actor ? release->actor : &ACTOR_SYSTEM,
 		.action = ACTION_RELEASE,
+		.also = release->also,
 	};
 
 	if (!lease_status_is_final(release->status))
@@ -322,7 +327,8 @@ int lease_release(struct leases *leases, const char *id, const struct lease_rele
 }
 
 json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_status status,
-			  const char *run_error, const struct actor *actor, struct error *err)
+			  const char *run_error, struct lease_also *also, const struct actor *actor,
+			  struct error *err)
 {
 	_cleanup_strv_ char **ids = NULL;
 	json_t *report;
@@ -338,7 +344,8 @@ json_t *lease_release_run(struct leases *leases, const char *run_id, enum lease_
 						 .status = status,
 						 .run_error = run_error,
 						 .actor = actor,
-						 .place = &place };
+						 .place = &place,
+						 .also = id[1] ? NULL : also };
 		json_t *entry = json_object();
 		int r = lease_release(leases, *id, &release, &lease, &why);
 

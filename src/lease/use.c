@@ -266,29 +266,13 @@ int lease_touch(struct leases *leases, const char *id, struct error *err)
 	return DB_WRITE(leases->db, "lease.use", touch_tx, &look, err);
 }
 
-struct metadata_change {
-	const char *id, *text;
-	int64_t now;
-};
-
-static int set_metadata_tx(struct tx *tx, void *arg, struct error *err)
+int lease_set_metadata_tx(struct tx *tx, int64_t now, const char *id, const char *metadata,
+			  struct error *err)
 {
-	struct metadata_change *m = arg;
-	int64_t rows = tx_exec(tx, &LEASE_SET_METADATA, err, B_TEXT(m->id), B_TEXT(m->text),
-			       B_INT(m->now));
+	int64_t rows =
+		tx_exec(tx, &LEASE_SET_METADATA, err, B_TEXT(id), B_TEXT(metadata), B_INT(now));
 
 	if (rows == 0)
 		return error_set(err, ERR_NOT_FOUND, "Environment lease not found");
 	return rows < 0 ? -1 : 0;
-}
-
-int lease_set_metadata(struct leases *leases, const char *id, const json_t *metadata,
-		       struct error *err)
-{
-	_cleanup_free_ char *text = json_text(metadata);
-	struct metadata_change m = { id, text, clock_now(leases->clock) };
-
-	if (!json_is_object(metadata))
-		return error_set(err, ERR_VALIDATION, "lease metadata must be an object");
-	return DB_WRITE(leases->db, "lease.metadata", set_metadata_tx, &m, err);
 }

@@ -26,26 +26,30 @@ struct teller {
 };
 
 struct telling {
-	const struct run *run;
-	enum event_type type;
-	json_t *payload;
-	const char *report;
+	const struct files_report *report;
 	int64_t kept_until, now;
 };
+
+int files_event_tx(struct tx *tx, int64_t now, const struct files_report *report, struct error *err)
+{
+	const struct event event = { .company_id = report->run->company_id,
+				     .type = report->type,
+				     .run_id = report->run->id,
+				     .payload = report->payload };
+
+	return event_write_tx(tx, now, &event, err);
+}
 
 static int tell(struct tx *tx, void *arg, struct error *err)
 {
 	const struct telling *t = arg;
-	const struct event event = { .company_id = t->run->company_id,
-				     .type = t->type,
-				     .run_id = t->run->id,
-				     .payload = t->payload };
+	const struct files_report *r = t->report;
 
-	if (t->report &&
-	    tx_exec(tx, &RUN_SET_FILES, err, B_TEXT(t->run->id), B_TEXT(t->report),
+	if (r->text &&
+	    tx_exec(tx, &RUN_SET_FILES, err, B_TEXT(r->run->id), B_TEXT(r->text),
 		    t->kept_until > 0 ? B_INT(t->kept_until) : B_NULL, B_INT(t->now)) < 0)
 		return -1;
-	return event_write_tx(tx, t->now, &event, err);
+	return files_event_tx(tx, t->now, r, err);
 }
 
 static json_t *progress_json(const struct workspace_progress *now)
@@ -67,7 +71,8 @@ static void note_progress(void *arg, const struct workspace_progress *now)
 	const struct files *f = teller->files;
 	int64_t mono = clock_mono(f->runs->clock);
 	_cleanup_json_ json_t *payload = NULL;
-	struct telling telling = { .run = f->run, .type = EVENT_WORKSPACE_PROGRESS };
+	struct files_report report = { .run = f->run, .type = EVENT_WORKSPACE_PROGRESS };
+	struct telling telling = { .report = &report };
 
 	if (!f->run)
 		return;
@@ -79,7 +84,7 @@ static void note_progress(void *arg, const struct workspace_progress *now)
 	teller->told = true;
 	payload = progress_json(now);
 	json_put_str(payload, "runId", f->run->id);
-	telling.payload = payload;
+	report.payload = payload;
 	telling.now = clock_now(f->runs->clock);
 	DB_WRITE(f->runs->db, "run.progress", tell, &telling, NULL);
 }
@@ -108,22 +113,36 @@ json_t *files_summary(struct runs *runs, const struct workspace_state *state,
 	return summary;
 }
 
+void files_report_clear(struct files_report *report)
+{
+	free(report->text);
+	json_decref(report->payload);
+	*report = (struct files_report){ 0 };
+}
+
+void files_report_make(const struct files *f, const struct error *failure, int64_t kept_until,
+		       enum event_type type, struct files_report *out)
+{
+	_cleanup_json_ json_t *summary = files_summary(f->runs, f->state, failure);
+
+	*out = (struct files_report){ .run = f->run,
+				      .type = type,
+				      .text = json_text(summary),
+				      .payload = json_copy(summary) };
+	json_put_str(out->payload, "runId", f->run->id);
+	json_put_str(out->payload, "path", f->state->path);
+	json_put_time(out->payload, "placeKeptUntil", kept_until);
+}
+
 int files_note(const struct files *f, const struct error *failure, int64_t kept_until,
 	       enum event_type type, struct error *err)
 {
-	_cleanup_json_ json_t *summary = files_summary(f->runs, f->state, failure);
-	_cleanup_json_ json_t *payload = json_copy(summary);
-	_cleanup_free_ char *report = json_text(summary);
-	struct telling telling = { .run = f->run,
-				   .type = type,
-				   .payload = payload,
-				   .report = report,
+	_cleanup_(files_report_clear) struct files_report report = { 0 };
+	struct telling telling = { .report = &report,
 				   .kept_until = kept_until,
 				   .now = clock_now(f->runs->clock) };
 
-	json_put_str(payload, "runId", f->run->id);
-	json_put_str(payload, "path", f->state->path);
-	json_put_time(payload, "placeKeptUntil", kept_until);
+	files_report_make(f, failure, kept_until, type, &report);
 	if (DB_WRITE(f->runs->db, "run.files", tell, &telling, err) < 0)
 		return -1;
 	runs_notify(f->runs, f->run->id);

@@ -40,6 +40,19 @@ int files_fetch(const struct files *files, struct error *err);
 /* Merges what was fetched into the workspace. */
 int files_apply(const struct files *files, bool dry_run, struct error *err);
 
+/* What the engine remembers, as the row and its event show it. */
+struct files_report {
+	const struct run *run;
+	enum event_type type;
+	char *text; /* NULL: there is none */
+	json_t *payload;
+};
+void files_report_make(const struct files *files, const struct error *failure, int64_t kept_until,
+		       enum event_type type, struct files_report *out);
+void files_report_clear(struct files_report *report);
+/* The event alone; whoever calls writes `text` to the row in the same transaction. */
+int files_event_tx(struct tx *tx, int64_t now, const struct files_report *report,
+		   struct error *err);
 /*
  * Puts on the row what the engine remembers, with what went wrong (NULL: nothing did), and until
  * when the place is kept for it (0: it is not). `type` is the event that tells of it.

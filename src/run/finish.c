@@ -139,7 +139,9 @@ void job_end(struct run_job *w)
 	_cleanup_error_ struct error ignored = { 0 };
 	struct run_ending ending = { .status = RUN_FAILED,
 				     .timings = timings,
-				     .place_kept_until = w->kept_until };
+				     .place_kept_until = w->kept_until,
+				     .files = w->report.text ? &w->report : NULL,
+				     .environment_id = set_or_null(w->environment.id) };
 
 	if (w->executed)
 		describe_exit(w, &ending, &text);
@@ -176,24 +178,47 @@ static bool all_ended(const json_t *report)
 	return report != NULL;
 }
 
+/* How long releasing took: known, and written, when the place is given back. */
+struct release_times {
+	const struct run_job *w;
+	int64_t begun;
+};
+
+static int set_released(struct tx *tx, const struct release_times *t, struct error *err)
+{
+	_cleanup_json_ json_t *timings = timings_of(t->w);
+	struct clock *clock = t->w->o->clock;
+
+	json_put_int(timings, "releasedMs", clock_mono(clock) - t->begun);
+	return run_set_timings_tx(tx, clock_now(clock), t->w->run->id, timings, err);
+}
+
+static int set_released_with_lease(struct tx *tx, const struct lease *lease, void *arg,
+				   struct error *err)
+{
+	(void)lease;
+	return set_released(tx, arg, err);
+}
+
+static int set_released_alone(struct tx *tx, void *arg, struct error *err)
+{
+	return set_released(tx, arg, err);
+}
+
 /*
  * Cleanup trouble is the lease room's to retry; it never changes what the run came to. Only if the
  * database refuses the end of a holding it is tried again here, because the sweep gives a run that
  * has just ended its time.
  */
-void job_release(struct run_job *w)
+static void release_leases(struct run_job *w, struct lease_also *also)
 {
 	enum lease_status status = lease_status_for_run(w->run->status);
 	int64_t pause_ms = 50;
 
-	/* Its files are nowhere else; the sweep ends it when the time is over. */
-	if (w->kept_until > 0)
-		return;
-
 	for (int tries = 0; tries < RELEASE_TRIES; tries++) {
 		_cleanup_error_ struct error err = { 0 };
-		_cleanup_json_ json_t *report = lease_release_run(w->o->leases, w->run->id, status,
-								  w->run->error, &w->actor, &err);
+		_cleanup_json_ json_t *report = lease_release_run(
+			w->o->leases, w->run->id, status, w->run->error, also, &w->actor, &err);
 
 		if (all_ended(report))
 			return;
@@ -205,13 +230,17 @@ void job_release(struct run_job *w)
 	}
 }
 
-void job_note_released(struct run_job *w, int64_t released_ms)
+void job_release(struct run_job *w)
 {
-	_cleanup_json_ json_t *timings = timings_of(w);
+	struct release_times times = { w, clock_mono(w->o->clock) };
+	struct lease_also also = { .write = set_released_with_lease, .arg = &times };
 	_cleanup_error_ struct error err = { 0 };
 
-	json_put_int(timings, "releasedMs", released_ms);
-	if (run_set_timings(w->o->db, w->o->clock, w->run->id, timings, &err) < 0)
+	/* Else its files are nowhere else; the sweep ends it when the time is over. */
+	if (w->kept_until == 0)
+		release_leases(w, &also);
+	/* No lease was there to be released, or its place is queued for cleanup. */
+	if (!also.done && DB_WRITE(w->o->db, "run.timings", set_released_alone, &times, &err) < 0)
 		log_warn("run %s: timings not recorded: %s", w->run->id, err.message);
 	runs_notify(w->o->runs, w->run->id);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "record/workspace.h"
+#include "run/files.h"
 #include "run/orchestrator.h"
 #include "run/service.h"
 #include "workspace/workspace.h"
@@ -19,6 +20,7 @@ struct run_job {
 	bool reuses_workspace;
 	struct environment environment;
 	struct workspace_state files; /* what it brings and takes home; path NULL: nothing */
+	struct files_report report;   /* of staging, then of collecting, until the row has it */
 	char *masks;                  /* of mode overlay: see struct workspace_mount */
 	struct lease lease;
 	struct place place;
@@ -48,7 +50,6 @@ int job_stage(struct run_job *w, struct error *err); /* stage.c */
 void job_collect(struct run_job *w);                 /* stage.c */
 void job_end(struct run_job *w);                     /* finish.c */
 void job_release(struct run_job *w);                 /* finish.c */
-void job_note_released(struct run_job *w, int64_t released_ms);
 /* What later readers of the run want to know about where it ran. */
 int job_describe_place(struct run_job *w, struct error *err);
 

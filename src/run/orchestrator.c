@@ -62,14 +62,20 @@ static void note_waiting(void *arg, const char *reason)
 	struct run_job *w = arg;
 	_cleanup_error_ struct error ignored = { 0 };
 
-	if (run_set_waiting(w->o->db, w->o->clock, w->run->id, reason, &ignored) < 0)
+	if (run_set_waiting(w->o->db, w->o->clock, w->run->id, w->environment.id, reason,
+			    &ignored) < 0)
 		log_warn("run %s waits (%s), which could not be recorded: %s", w->run->id, reason,
 			 ignored.message);
 	runs_notify(w->o->runs, w->run->id);
 }
 
+/* Place, lease and `running` are one transaction. */
 static int acquire_place(struct run_job *w, const struct workspace_mount *mount, struct error *err)
 {
+	struct run_start start = { .run_id = w->run->id,
+				   .node = w->o->runs->node,
+				   .clock = w->o->clock };
+	struct lease_also also = { .write = run_set_running_tx, .arg = &start };
 	const json_t *asked = json_object_at(w->run->context, "request");
 	const char *named = json_str(asked, "leasePolicy");
 	enum lease_policy policy;
@@ -90,9 +96,14 @@ static int acquire_place(struct run_job *w, const struct workspace_mount *mount,
 		.actor = &w->actor,
 		.on_wait = note_waiting,
 		.on_wait_arg = w,
+		.also = &also,
 	};
 
-	return lease_acquire(w->o->leases, &request, &w->lease, &w->place, err);
+	if (lease_acquire(w->o->leases, &request, &w->lease, &w->place, err) < 0)
+		return -1;
+	if (start.cancelled)
+		return error_set(err, ERR_CANCELLED, "the run was cancelled before it began");
+	return 0;
 }
 
 /* Never the host instead: what can be done about it is said. */
@@ -123,9 +134,6 @@ static int acquire(struct run_job *w, struct error *err)
 		acquired = acquire_place(w, NULL, err);
 	if (acquired < 0)
 		return explain_default(w, err);
-	if (run_set_running(w->o->db, w->o->clock, w->o->runs->node, w->run->id, &w->lease, err) <
-	    0)
-		return -1;
 	id_copy(w->run->lease_id, w->lease.id);
 	runs_notify(w->o->runs, w->run->id);
 	return 0;
@@ -332,6 +340,7 @@ static void job_clear(struct run_job *w)
 	json_decref(w->request);
 	place_realization_clear(&w->realization);
 	workspace_state_clear(&w->files);
+	files_report_clear(&w->report);
 	free(w->masks);
 	free(w->cwd);
 	error_clear(&w->err);
@@ -381,12 +390,12 @@ static bool queue_again(struct run_job *w)
 	_cleanup_error_ struct error err = { 0 };
 
 	log_warn("run %s waits: %s", id, w->err.message);
-	report = lease_release_run(o->leases, id, LEASE_RELEASED, NULL, &w->actor, &err);
+	report = lease_release_run(o->leases, id, LEASE_RELEASED, NULL, NULL, &w->actor, &err);
 	if (!report || run_set_requeued(o->db, o->clock, o->runs->node, id, &err) < 0) {
 		log_warn("run %s cannot be queued again: %s", id, err.message);
 		return false;
 	}
-	run_set_waiting(o->db, o->clock, id, "the server has too many files open", NULL);
+	run_set_waiting(o->db, o->clock, id, NULL, "the server has too many files open", NULL);
 	runs_notify(o->runs, id);
 	runs_pause(o->runs, DESCRIPTORS_MS);
 	return true;
@@ -408,9 +417,7 @@ static void finish(struct run_job *w, int64_t begin)
 	if (!is_left_behind(w)) {
 		w->times.total_ms = since(w, begin);
 		job_end(w);
-		begun = clock_mono(w->o->clock);
 		job_release(w);
-		job_note_released(w, since(w, begun));
 	}
 	job_clear(w);
 }

@@ -187,17 +187,18 @@ static void correct_sync(const struct run_job *w, json_t *record)
 		json_put_str(json_object_at(record, "remote"), "path", w->files.place_root);
 }
 
-static int keep_realization(struct run_job *w, struct error *err)
+/* *metadata of the lease, if the driver has told anything new; NULL: it stays. */
+static int keep_realization(struct run_job *w, const json_t **lease_metadata, struct error *err)
 {
 	json_t *record = json_object_at(w->realization.metadata, "workspaceRealization");
 	_cleanup_json_ json_t *metadata = NULL;
 
+	*lease_metadata = NULL;
 	if (!record || json_object_size(record) == 0)
 		return 0;
 	correct_sync(w, record);
 	json_put_ref(w->lease.metadata, "workspaceRealization", record);
-	if (lease_set_metadata(w->o->leases, w->lease.id, w->lease.metadata, err) < 0)
-		return -1;
+	*lease_metadata = w->lease.metadata;
 	if (!id_is_set(w->workspace.id))
 		return 0;
 	metadata = w->workspace.metadata ? json_copy(w->workspace.metadata) : json_object();
@@ -206,14 +207,15 @@ static int keep_realization(struct run_job *w, struct error *err)
 	return workspace_record_set_metadata(w->o->db, w->o->clock, w->workspace.id, metadata, err);
 }
 
-/* What later readers of the run want to know about where it ran. */
+/* What later readers of the run want to know about where it ran, and that its files are there. */
 int job_describe_place(struct run_job *w, struct error *err)
 {
 	json_t *about = json_object();
 	const json_t *m = w->lease.metadata;
 	static const char *const KEYS[] = { "remoteCwd", "host", "port", "username" };
+	struct run_staged staged = { .lease_id = w->lease.id, .context = w->run->context };
 
-	if (keep_realization(w, err) < 0) {
+	if (keep_realization(w, &staged.metadata, err) < 0) {
 		json_decref(about);
 		return -1;
 	}
@@ -232,7 +234,11 @@ int job_describe_place(struct run_job *w, struct error *err)
 	json_put_new(w->run->context, "paperclipEnvironment", about);
 	json_put_new(w->run->context, "executionTarget",
 		     execution_target_json(&w->target, &w->environment, w->lease.id));
-	return run_set_context(w->o->db, w->o->clock, w->run->id, w->run->context, err);
+	staged.files = w->report.text ? &w->report : NULL;
+	if (run_set_staged(w->o->db, w->o->clock, w->run->id, &staged, err) < 0)
+		return -1;
+	runs_notify(w->o->runs, w->run->id);
+	return 0;
 }
 
 /* ---- provision ---- */

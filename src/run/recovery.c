@@ -145,7 +145,7 @@ static int release_leases(struct runs *runs, const struct run *run, enum lease_s
 	const struct actor actor = run_actor(run);
 	_cleanup_free_ char *why = lost_words(run);
 	_cleanup_json_ json_t *report =
-		lease_release_run(runs->leases, run->id, status, why, &actor, err);
+		lease_release_run(runs->leases, run->id, status, why, NULL, &actor, err);
 
 	return report ? 0 : -1;
 }

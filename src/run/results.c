@@ -159,8 +159,9 @@ static void let_place_go(struct runs *runs, const struct run *run)
 {
 	_cleanup_error_ struct error err = { 0 };
 	const struct actor actor = run_actor(run);
-	_cleanup_json_ json_t *report = lease_release_run(
-		runs->leases, run->id, lease_status_for_run(run->status), run->error, &actor, &err);
+	_cleanup_json_ json_t *report =
+		lease_release_run(runs->leases, run->id, lease_status_for_run(run->status),
+				  run->error, NULL, &actor, &err);
 
 	if (!report)
 		log_warn("run %s: its place is not released yet: %s", run->id, err.message);

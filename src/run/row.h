@@ -17,6 +17,8 @@ struct actor run_actor(const struct run *run);
 /* The trust of who started it, or of the weakest who repeated it since. */
 enum trust run_starter(const struct run *run);
 
+struct files_report; /* run/files.h */
+
 /* Why a run ended; strings are borrowed. */
 struct run_ending {
 	enum run_status status;
@@ -24,20 +26,33 @@ struct run_ending {
 	int exit_code;
 	const char *signal, *reason, *error, *error_code; /* NULL for none */
 	const json_t *result;
-	const json_t *timings;    /* NULL: nothing was timed */
-	int64_t place_kept_until; /* 0: its leases end with it */
+	const json_t *timings;            /* NULL: nothing was timed */
+	int64_t place_kept_until;         /* 0: its leases end with it */
+	const struct files_report *files; /* what came of its workspace; NULL: nothing new */
+	const char *environment_id;       /* where it was to run; NULL: as the row has it */
 };
 
-/* queued -> (still queued): where it will run, and what it waits for (NULL: nothing). */
-int run_set_environment(struct db *db, struct clock *clock, const char *id,
-			const char *environment_id, struct error *err);
-int run_set_waiting(struct db *db, struct clock *clock, const char *id, const char *reason,
-		    struct error *err);
-/* queued -> running, with its lease. ERR_RUN_STATE when it was cancelled meanwhile. */
-int run_set_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		    const struct lease *lease, struct error *err);
-int run_set_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
-		    struct error *err);
+/* queued -> (still queued): what it waits for, and where it will run (NULL: not known yet). */
+int run_set_waiting(struct db *db, struct clock *clock, const char *id, const char *environment_id,
+		    const char *reason, struct error *err);
+/* queued -> running, for struct lease_also: in the transaction that makes its lease. */
+struct run_start {
+	const char *run_id;
+	const struct node *node;
+	struct clock *clock;
+	bool cancelled; /* out: the run was not queued any more */
+};
+int run_set_running_tx(struct tx *tx, const struct lease *lease, void *run_start,
+		       struct error *err);
+/* Its place is ready for the command. */
+struct run_staged {
+	const char *lease_id;
+	const json_t *context;
+	const json_t *metadata;           /* of the lease; NULL: stays as it is */
+	const struct files_report *files; /* NULL: it brought none */
+};
+int run_set_staged(struct db *db, struct clock *clock, const char *id,
+		   const struct run_staged *staged, struct error *err);
 int run_set_process(struct db *db, struct clock *clock, const char *id, int64_t pid,
 		    struct error *err);
 /* Why a running run is not followed at the moment. */
@@ -53,8 +68,8 @@ int run_set_requeued(struct db *db, struct clock *clock, const struct node *node
 int run_set_end(struct db *db, struct clock *clock, const char *id, const struct run_ending *ending,
 		int64_t log_bytes, struct error *err);
 /* Again, with how long releasing took; the row is final already. */
-int run_set_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
-		    struct error *err);
+int run_set_timings_tx(struct tx *tx, int64_t now, const char *id, const json_t *timings,
+		       struct error *err);
 /* What was kept of its files is gone. */
 int run_set_dropped(struct db *db, struct clock *clock, const char *id, struct error *err);
 /* Values of env and stdin go, names stay (run_secrets.c). */

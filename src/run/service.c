@@ -389,7 +389,7 @@ static void explain_waiting(struct runs *runs, const char *id, bool node_is_full
 			: xasprintf("the company has %lld runs going, which is all it may have",
 				    (long long)runs->quota.runs);
 
-	run_set_waiting(runs->db, runs->clock, id, reason, NULL);
+	run_set_waiting(runs->db, runs->clock, id, NULL, reason, NULL);
 }
 
 static void dispatch_once(struct runs *runs)

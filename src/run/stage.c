@@ -168,7 +168,9 @@ int job_stage(struct run_job *w, struct error *err)
 		return step_failed(err, err->code == ERR_TOO_LARGE ? ERR_TOO_LARGE : ERR_REALIZE,
 				   "stage the workspace into", &w->environment);
 	find_directory(w, shown);
-	return files_note(&files, NULL, 0, EVENT_WORKSPACE_STAGED, err);
+	/* It goes to the row with what job_describe_place finds. */
+	files_report_make(&files, NULL, 0, EVENT_WORKSPACE_STAGED, &w->report);
+	return 0;
 }
 
 /* ---- collect: what the command did comes home, whatever became of it ---- */
@@ -208,8 +210,9 @@ static int bring_home(const struct files *files, struct error *err)
 void job_collect(struct run_job *w)
 {
 	struct files files = files_of(w, w->o->runs->stop_fd);
-	_cleanup_error_ struct error failure = { 0 }, unrecorded = { 0 };
+	_cleanup_error_ struct error failure = { 0 };
 
+	files_report_clear(&w->report);
 	if (!w->files.path)
 		return;
 	/* No command, no work. */
@@ -228,7 +231,6 @@ void job_collect(struct run_job *w)
 			w->kept_until = clock_now(w->o->clock) + PLACE_KEPT_MS;
 	}
 	runs_set_progress(w->o->runs, w->run->id, NULL);
-	if (files_note(&files, &failure, w->kept_until, EVENT_WORKSPACE_COLLECTED, &unrecorded) < 0)
-		log_warn("run %s: what came of its workspace is not on record: %s", w->run->id,
-			 unrecorded.message);
+	/* It goes to the row with the run's end. */
+	files_report_make(&files, &failure, w->kept_until, EVENT_WORKSPACE_COLLECTED, &w->report);
 }

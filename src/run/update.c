@@ -3,21 +3,24 @@
 #include <string.h>
 
 #include "record/activity.h"
+#include "run/files.h"
 #include "run/run_events.h"
 
 #define STILL_OPEN "status IN ('queued', 'running', 'scheduled_retry')"
 
-SQL(RUN_SET_ENVIRONMENT, "UPDATE runs SET environment_id = $2, updated_at = $3"
-			 " WHERE id = $1 AND " STILL_OPEN);
-SQL(RUN_SET_WAITING, "UPDATE runs SET status_reason = $2, updated_at = $3"
+SQL(RUN_SET_WAITING, "UPDATE runs SET status_reason = $2, updated_at = $3,"
+		     " environment_id = COALESCE(CAST($4 AS TEXT), environment_id)"
 		     " WHERE id = $1 AND status = 'queued'");
 SQL(RUN_SET_RECONNECTING, "UPDATE runs SET status_reason = $2, updated_at = $3"
 			  " WHERE id = $1 AND status = 'running'");
 SQL(RUN_SET_RUNNING, "UPDATE runs SET status = 'running', status_reason = NULL, lease_id = $2,"
-		     " started_at = $3, updated_at = $3, node_id = $4, boot_epoch = $5"
+		     " started_at = $3, updated_at = $3, node_id = $4, boot_epoch = $5,"
+		     " environment_id = $6"
 		     " WHERE id = $1 AND status = 'queued' AND cancel_requested_at IS NULL"
 		     " RETURNING " RUN_STATUS_COLUMNS);
-SQL(RUN_SET_CONTEXT, "UPDATE runs SET context = $2, updated_at = $3 WHERE id = $1");
+SQL(RUN_SET_STAGED, "UPDATE runs SET context = $2, updated_at = $3,"
+		    " workspace_report = COALESCE(CAST($4 AS TEXT), workspace_report)"
+		    " WHERE id = $1");
 SQL(RUN_SET_PROCESS, "UPDATE runs SET process_pid = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_SET_ADOPTED, "UPDATE runs SET node_id = $2, boot_epoch = $3, updated_at = $4,"
 		     " status_reason = NULL WHERE id = $1 AND status = 'running'");
@@ -28,7 +31,9 @@ SQL(RUN_SET_REQUEUED,
 SQL(RUN_SET_END, "UPDATE runs SET status = $2, status_reason = NULL, exit_code = $3, signal = $4,"
 		 " reason = $5, error = $6, error_code = $7, result = $8, log_bytes = $9,"
 		 " finished_at = $10, updated_at = $10, place_kept_until = $11,"
-		 " timings = COALESCE(CAST($12 AS TEXT), timings)"
+		 " timings = COALESCE(CAST($12 AS TEXT), timings),"
+		 " workspace_report = COALESCE(CAST($13 AS TEXT), workspace_report),"
+		 " environment_id = COALESCE(CAST($14 AS TEXT), environment_id)"
 		 " WHERE id = $1 AND " STILL_OPEN " RETURNING " RUN_STATUS_COLUMNS);
 SQL(RUN_SET_TIMINGS, "UPDATE runs SET timings = $2, updated_at = $3 WHERE id = $1");
 SQL(RUN_REPORT, "SELECT workspace_report FROM runs WHERE id = $1");
@@ -47,7 +52,7 @@ SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,
 
 /* Every write here shares one argument: what to say about which run, when. */
 struct note {
-	const char *id, *text;
+	const char *id, *text, *environment_id;
 	int64_t now, number;
 	const struct node *node;
 	const struct run_ending *ending;
@@ -56,37 +61,22 @@ struct note {
 	int64_t changed;
 };
 
-static int set_environment(struct tx *tx, void *arg, struct error *err)
-{
-	struct note *n = arg;
-
-	return tx_exec(tx, &RUN_SET_ENVIRONMENT, err, B_TEXT(n->id), B_TEXT(n->text),
-		       B_INT(n->now)) < 0
-		       ? -1
-		       : 0;
-}
-
-int run_set_environment(struct db *db, struct clock *clock, const char *id,
-			const char *environment_id, struct error *err)
-{
-	struct note n = { .id = id, .text = environment_id, .now = clock_now(clock) };
-
-	return DB_WRITE(db, "run.environment", set_environment, &n, err);
-}
-
 static int set_waiting(struct tx *tx, void *arg, struct error *err)
 {
 	struct note *n = arg;
 
-	return tx_exec(tx, &RUN_SET_WAITING, err, B_TEXT(n->id), B_TEXT(n->text), B_INT(n->now)) < 0
+	return tx_exec(tx, &RUN_SET_WAITING, err, B_TEXT(n->id), B_TEXT(n->text), B_INT(n->now),
+		       B_TEXT(n->environment_id)) < 0
 		       ? -1
 		       : 0;
 }
 
-int run_set_waiting(struct db *db, struct clock *clock, const char *id, const char *reason,
-		    struct error *err)
+int run_set_waiting(struct db *db, struct clock *clock, const char *id, const char *environment_id,
+		    const char *reason, struct error *err)
 {
-	struct note n = { .id = id, .text = reason, .now = clock_now(clock) };
+	struct note n = {
+		.id = id, .text = reason, .environment_id = environment_id, .now = clock_now(clock)
+	};
 
 	return DB_WRITE(db, "run.waiting", set_waiting, &n, err);
 }
@@ -109,46 +99,51 @@ int run_set_reconnecting(struct db *db, struct clock *clock, const char *id, con
 	return DB_WRITE(db, "run.reconnecting", set_reconnecting, &n, err);
 }
 
-static int set_running(struct tx *tx, void *arg, struct error *err)
+int run_set_running_tx(struct tx *tx, const struct lease *lease, void *arg, struct error *err)
 {
-	struct note *n = arg;
+	struct run_start *start = arg;
+	const struct node *node = start->node;
+	int64_t now = clock_now(start->clock);
+	int changed = run_change_tx(tx, now, &RUN_SET_RUNNING, err, B_TEXT(start->run_id),
+				    B_TEXT(lease->id), B_INT(now), B_TEXT(node->id),
+				    B_INT(node->boot_epoch), B_TEXT(lease->environment_id));
 
-	n->changed =
-		run_change_tx(tx, n->now, &RUN_SET_RUNNING, err, B_TEXT(n->id), B_TEXT(n->text),
-			      B_INT(n->now), B_TEXT(n->node->id), B_INT(n->node->boot_epoch));
-	if (n->changed <= 0)
-		return n->changed < 0 ? -1 : 0;
-	return issue_begin_run_tx(tx, n->now, n->id, err);
+	start->cancelled = changed == 0;
+	if (changed <= 0)
+		return changed;
+	return issue_begin_run_tx(tx, now, start->run_id, err);
 }
 
-int run_set_running(struct db *db, struct clock *clock, const struct node *node, const char *id,
-		    const struct lease *lease, struct error *err)
-{
-	struct note n = { .id = id, .text = lease->id, .now = clock_now(clock), .node = node };
+struct staging {
+	const char *id, *context, *metadata;
+	const struct run_staged *staged;
+	int64_t now;
+};
 
-	if (DB_WRITE(db, "run.running", set_running, &n, err) < 0)
+static int set_staged(struct tx *tx, void *arg, struct error *err)
+{
+	const struct staging *s = arg;
+	const struct files_report *files = s->staged->files;
+
+	if (files && files_event_tx(tx, s->now, files, err) < 0)
 		return -1;
-	if (n.changed == 0)
-		return error_set(err, ERR_CANCELLED, "the run was cancelled before it began");
-	return 0;
-}
-
-static int set_context(struct tx *tx, void *arg, struct error *err)
-{
-	struct note *n = arg;
-
-	return tx_exec(tx, &RUN_SET_CONTEXT, err, B_TEXT(n->id), B_TEXT(n->text), B_INT(n->now)) < 0
+	if (s->metadata &&
+	    lease_set_metadata_tx(tx, s->now, s->staged->lease_id, s->metadata, err) < 0)
+		return -1;
+	return tx_exec(tx, &RUN_SET_STAGED, err, B_TEXT(s->id), B_TEXT(s->context), B_INT(s->now),
+		       B_TEXT(files ? files->text : NULL)) < 0
 		       ? -1
 		       : 0;
 }
 
-int run_set_context(struct db *db, struct clock *clock, const char *id, const json_t *context,
-		    struct error *err)
+int run_set_staged(struct db *db, struct clock *clock, const char *id,
+		   const struct run_staged *staged, struct error *err)
 {
-	_cleanup_free_ char *text = json_text(context);
-	struct note n = { .id = id, .text = text, .now = clock_now(clock) };
+	_cleanup_free_ char *context = json_text(staged->context);
+	_cleanup_free_ char *metadata = staged->metadata ? json_text(staged->metadata) : NULL;
+	struct staging s = { id, context, metadata, staged, clock_now(clock) };
 
-	return DB_WRITE(db, "run.context", set_context, &n, err);
+	return DB_WRITE(db, "run.staged", set_staged, &s, err);
 }
 
 static int set_process(struct tx *tx, void *arg, struct error *err)
@@ -211,12 +206,15 @@ static int set_end(struct tx *tx, void *arg, struct error *err)
 	const struct run_ending *e = n->ending;
 	_cleanup_free_ char *timings = e->timings ? json_text(e->timings) : NULL;
 
+	if (e->files && files_event_tx(tx, n->now, e->files, err) < 0)
+		return -1;
 	n->changed = run_change_tx(
 		tx, n->now, &RUN_SET_END, err, B_TEXT(n->id), B_TEXT(run_status_name(e->status)),
 		e->has_exit_code ? B_INT(e->exit_code) : B_NULL, B_TEXT(e->signal),
 		B_TEXT(e->reason), B_TEXT(e->error), B_TEXT(e->error_code), B_TEXT(n->text),
 		B_INT(n->number), B_INT(n->now),
-		e->place_kept_until > 0 ? B_INT(e->place_kept_until) : B_NULL, B_TEXT(timings));
+		e->place_kept_until > 0 ? B_INT(e->place_kept_until) : B_NULL, B_TEXT(timings),
+		B_TEXT(e->files ? e->files->text : NULL), B_TEXT(e->environment_id));
 	if (n->changed <= 0)
 		return n->changed < 0 ? -1 : 0;
 	if ((e->status == RUN_SUCCEEDED || e->status == RUN_CANCELLED) &&
@@ -240,22 +238,13 @@ int run_set_end(struct db *db, struct clock *clock, const char *id, const struct
 	return n.changed > 0 ? 1 : 0;
 }
 
-static int set_timings(struct tx *tx, void *arg, struct error *err)
-{
-	struct note *n = arg;
-
-	return tx_exec(tx, &RUN_SET_TIMINGS, err, B_TEXT(n->id), B_TEXT(n->text), B_INT(n->now)) < 0
-		       ? -1
-		       : 0;
-}
-
-int run_set_timings(struct db *db, struct clock *clock, const char *id, const json_t *timings,
-		    struct error *err)
+int run_set_timings_tx(struct tx *tx, int64_t now, const char *id, const json_t *timings,
+		       struct error *err)
 {
 	_cleanup_free_ char *text = json_text(timings);
-	struct note n = { .id = id, .text = text, .now = clock_now(clock) };
 
-	return DB_WRITE(db, "run.timings", set_timings, &n, err);
+	return tx_exec(tx, &RUN_SET_TIMINGS, err, B_TEXT(id), B_TEXT(text), B_INT(now)) < 0 ? -1
+											    : 0;
 }
 
 static json_t *report_tx(struct tx *tx, const char *id, struct error *err)

@@ -209,7 +209,7 @@ ended() { run_field "$1" '.finishedAt // empty'; }
 # Wherever it dies on the way home: the run is not over before its work is.
 @test "a server killed while it collects: the next one finishes, and nothing is done twice" {
 	# Every other point: tests/fault/kill_loop.py.
-	for point in workspace.fetch.looked workspace.apply.swap workspace.apply.done db.run.files.after@2; do
+	for point in workspace.fetch.looked workspace.apply.swap workspace.apply.done db.run.end.before; do
 		printf 'one\ntwo\n' >README.md
 		rm -f added
 		BERTH_FAULT=$point:kill serve

@@ -550,7 +550,7 @@ static void I5_what_a_provider_says_does_not_route_its_release(void **state)
 
 	yard_sandbox(y, "box", FAKE, 0, &env);
 	yard_acquire_from(y, &env, &lease);
-	assert_done(y->r, lease_set_metadata(y->leases, lease.id, lies, y->err));
+	assert_done(y->r, yard_set_metadata(y, lease.id, lies));
 	yard_release(y, &lease);
 	assert_int_equal(lease.status, LEASE_RELEASED);
 	assert_int_equal(yard_inventory(y), 0);

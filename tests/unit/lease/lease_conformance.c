@@ -20,7 +20,8 @@ static void acquire_for_run(struct yard *y, const struct environment *environmen
 
 static json_t *release_run(struct yard *y, const char *run)
 {
-	json_t *report = lease_release_run(y->leases, run, LEASE_RELEASED, NULL, &SOMEBODY, y->err);
+	json_t *report =
+		lease_release_run(y->leases, run, LEASE_RELEASED, NULL, NULL, &SOMEBODY, y->err);
 
 	if (!report)
 		fail_msg("%s", y->err->message);

@@ -211,6 +211,26 @@ void yard_release(struct yard *y, struct lease *lease)
 	assert_done(y->r, yard_end(y, id, lease->generation, LEASE_RELEASED, lease));
 }
 
+struct metadata_change {
+	const char *id, *text;
+	int64_t now;
+};
+
+static int set_metadata(struct tx *tx, void *arg, struct error *err)
+{
+	const struct metadata_change *m = arg;
+
+	return lease_set_metadata_tx(tx, m->now, m->id, m->text, err);
+}
+
+int yard_set_metadata(struct yard *y, const char *id, const json_t *metadata)
+{
+	_cleanup_free_ char *text = json_text(metadata);
+	struct metadata_change m = { id, text, clock_now(&y->r->fake) };
+
+	return DB_WRITE(y->db, "lease.metadata", set_metadata, &m, y->err);
+}
+
 void yard_sweep(struct yard *y)
 {
 	assert_done(y->r, leases_sweep(y->leases, y->err));

@@ -56,6 +56,7 @@ void yard_acquire_from(struct yard *y, const struct environment *environment, st
 void yard_release(struct yard *y, struct lease *lease);
 int yard_end(struct yard *y, const char *id, int64_t generation, enum lease_status status,
 	     struct lease *lease);
+int yard_set_metadata(struct yard *y, const char *id, const json_t *metadata);
 void yard_sweep(struct yard *y);
 /* Lets the clock run and sweeps. */
 void yard_pass(struct yard *y, int64_t ms);

@@ -105,7 +105,7 @@ static void walk_through_reuse(struct yard *y, struct estate *e)
 	clock_fake_advance(&y->r->fake, 2000);
 	lease_use(y->leases, id, GENERATION_UNCHECKED, NULL, NULL, NULL);
 	lease_renew(y->leases, id, GENERATION_UNCHECKED, 60000, NULL, NULL);
-	lease_set_metadata(y->leases, id, metadata, NULL);
+	yard_set_metadata(y, id, metadata);
 	release_one(y, id);
 	acquire_one(y, &e->pool, NULL, 0, id); /* resumed */
 	release_one(y, id);

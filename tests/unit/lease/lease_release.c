@@ -44,7 +44,7 @@ static void I1_one_failing_lease_does_not_keep_the_others(void **state)
 	request.environment = &y->local;
 	yard_acquire(y, &request, &third);
 
-	report = lease_release_run(y->leases, RUN_A, LEASE_RELEASED, NULL, &SOMEBODY, y->err);
+	report = lease_release_run(y->leases, RUN_A, LEASE_RELEASED, NULL, NULL, &SOMEBODY, y->err);
 	assert_int_equal(json_array_size(report), 3);
 	assert_string_equal(json_str(json_array_get(report, 0), "leaseId"), first.id);
 	assert_string_equal(json_str(json_array_get(report, 0), "status"), "pending_cleanup");
@@ -65,7 +65,7 @@ static void I1_a_lease_whose_end_cannot_be_written_does_not_keep_the_others(void
 	clock_fake_advance(&y->r->fake, 1);
 	yard_acquire(y, &request, &second);
 	fault_arm("db.lease.releasing.before@1:error");
-	report = lease_release_run(y->leases, RUN_A, LEASE_RELEASED, NULL, &SOMEBODY, y->err);
+	report = lease_release_run(y->leases, RUN_A, LEASE_RELEASED, NULL, NULL, &SOMEBODY, y->err);
 	fault_disarm();
 	assert_string_equal(json_str(json_array_get(report, 0), "status"), "active");
 	assert_non_null(json_str(json_array_get(report, 0), "error"));
