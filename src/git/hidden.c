@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -80,7 +81,7 @@ int hidden_load(struct hidden *h, int root_fd, const char *path, const json_t *s
 	if (seen && !known) {
 		buf_reset(&seen->tracked);
 		buf_append(&seen->tracked, buf_str(&h->text), h->text.len);
-		seen->tracked_at = git_seen_now();
+		seen->tracked_at = boottime_ms();
 	}
 	index_paths(h);
 	return 0;

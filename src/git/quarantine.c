@@ -214,7 +214,7 @@ int git_quarantine_write(const struct git_quarantine *q, const char *dir, const 
 		return -1;
 	/* What is in the quarantine itself is made anew after a crash: it need not be on the disk.
 	 */
-	if (!str_starts(dir, q->dir))
+	if (!q->dir || !str_starts(dir, q->dir))
 		return file_replace(fd, name, data, len, 0644, err);
 	file = openat(fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (file < 0)

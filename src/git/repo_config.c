@@ -2,7 +2,7 @@
 
 #include <string.h>
 #include <strings.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/text.h"
 #include "git/cli.h"
 
@@ -174,17 +174,9 @@ static void take_setting(struct git_settings *s, const char *key, const char *va
 		put_setting(&s->for_place, key, value);
 }
 
-int64_t git_seen_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;
-}
-
 bool git_seen_is_fresh(int64_t asked_at)
 {
-	return asked_at && git_seen_now() - asked_at <= SEEN_MS;
+	return asked_at && boottime_ms() - asked_at <= SEEN_MS;
 }
 
 struct git_seen *git_seen_new(void)
@@ -260,7 +252,7 @@ int git_settings_read(const struct git_repo *repo, struct git_settings *out, str
 		seen->settings_at = 0;
 		if (ask_settings(repo, &seen->settings, err) < 0)
 			return -1;
-		seen->settings_at = git_seen_now();
+		seen->settings_at = boottime_ms();
 	}
 	copy_settings(&seen->settings, out);
 	return 0;

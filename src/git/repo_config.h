@@ -16,14 +16,13 @@ void git_settings_clear(struct git_settings *settings);
 /* Of repo->seen, if it has them. */
 int git_settings_read(const struct git_repo *repo, struct git_settings *out, struct error *err);
 
-/* See git.h. Times are of git_seen_now; 0: not asked yet. */
+/* See git.h. Times are of boottime_ms; 0: not asked yet. */
 struct git_seen {
 	struct git_settings settings;
 	struct buf tracked; /* paths, each with a NUL (hidden.c) */
 	int64_t settings_at, tracked_at;
 };
 bool git_seen_is_fresh(int64_t asked_at);
-int64_t git_seen_now(void);
 
 /*
  * A remote's address as a place may know it, or NULL when it may not: no passwords, no queries; no

@@ -410,6 +410,9 @@ static const struct {
 	{ DECIDING_WORKSPACE, "baseRef" },
 	{ DECIDING_WORKSPACE, "branchName" },
 	/* of the starter, whose trust the run has */
+	/* It becomes environmentId before anything is judged (api_access.c), or leaves files out. */
+	{ DECIDING_RUN, "environment" },
+	{ DECIDING_RUN, "workspaceIfSandbox" },
 	{ DECIDING_RUN, "command" },
 	{ DECIDING_RUN, "prompt" },
 	{ DECIDING_RUN, "adapterType" },

@@ -226,7 +226,7 @@ static int set_metadata(struct tx *tx, void *arg, struct error *err)
 int yard_set_metadata(struct yard *y, const char *id, const json_t *metadata)
 {
 	_cleanup_free_ char *text = json_text(metadata);
-	struct metadata_change m = { id, text, clock_now(&y->r->fake) };
+	struct metadata_change m = { id, text, clock_now(&y->r->fake.clock) };
 
 	return DB_WRITE(y->db, "lease.metadata", set_metadata, &m, y->err);
 }
