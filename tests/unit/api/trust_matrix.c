@@ -342,7 +342,9 @@ static const struct row ROWS[] = {
 	  REPEAT,
 	  START,
 	  { "{" TRUE ",'agentId':'$own','environmentId':'$local'}",
-	    "{" TRUE ",'agentId':'$own','environmentId':null}" },
+	    "{" TRUE ",'agentId':'$own','environmentId':null}",
+	    "{" TRUE ",'agentId':'$own','environment':'$local'}",
+	    "{" TRUE ",'agentId':'$own','environment':null}" },
 	  NULL },
 	{ DECIDING_RUN, "agentId", REPEAT, START, { "{" TRUE ",'agentId':'$AL'}" }, NULL },
 	{ DECIDING_RUN,
@@ -409,10 +411,10 @@ static const struct {
 	{ DECIDING_WORKSPACE, "repoUrl" },
 	{ DECIDING_WORKSPACE, "baseRef" },
 	{ DECIDING_WORKSPACE, "branchName" },
-	/* of the starter, whose trust the run has */
 	/* It becomes environmentId before anything is judged (api_access.c), or leaves files out. */
 	{ DECIDING_RUN, "environment" },
 	{ DECIDING_RUN, "workspaceIfSandbox" },
+	/* of the starter, whose trust the run has */
 	{ DECIDING_RUN, "command" },
 	{ DECIDING_RUN, "prompt" },
 	{ DECIDING_RUN, "adapterType" },
