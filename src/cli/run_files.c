@@ -205,7 +205,8 @@ static int put_shown(const struct cli *cli, const struct args *args, const char 
 void print_empty_directory(const json_t *environment)
 {
 	fprintf(stderr,
-		"berth: running in %s with an empty directory (no files copied). Use --env Local to "
+		"berth: running in %s with an empty directory (no files copied). Use --env Local "
+		"to "
 		"run here\n",
 		json_str(environment, "name"));
 }
