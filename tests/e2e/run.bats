@@ -293,9 +293,9 @@ fed() { in_background sh -c 'exec "$@" <pipe' _ "$BERTH" "$@"; }
 	kill -INT $cli
 	kill -CONT $cli
 	exits 130 wait $cli
-	has "$(cat err)" 'left run [0-9a-f-]+ behind'
+	has "$(cat err)" 'left run [0-9a-f-]+ running'
 	serve
-	id=$(sed -n 's/.*left run \([^ ]*\) behind.*/\1/p' err)
+	id=$(sed -n 's/.*left run \([^ ]*\) running.*/\1/p' err)
 	alive "$process"
 	berth cancel "$id"
 	wait_for 20 run_is "$id" cancelled
