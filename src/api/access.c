@@ -325,7 +325,7 @@ static int check_walls(struct server *server, const struct named *named, struct 
 	if (subject_place(server->db, named->kind, named->id, &config, &metadata, err) < 0)
 		return -1;
 	mount = json_object_at(metadata, PLACE_MOUNT);
-	needs = driver_needs(&server->drivers, named->subject.driver, config);
+	needs = maker_needs(&server->makers, named->subject.driver, config);
 	if (allow_needs(&caller, &needs, NULL, err) < 0)
 		return -1;
 	if (!str_equal(json_str(mount, "how"), workspace_how_name(WORKSPACE_BIND)))

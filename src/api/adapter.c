@@ -10,7 +10,7 @@ static int list(void *arg, struct request *request, struct response *response, s
 
 	(void)request;
 	(void)err;
-	return answer(response, 200, adapter_list(drivers_usable(&server->drivers)));
+	return answer(response, 200, adapter_list(makers_usable(&server->makers)));
 }
 
 /*
@@ -92,7 +92,7 @@ static int check_host_allowed(const struct adapter_test *test,
 {
 	if (environment->driver != DRIVER_LOCAL)
 		return 0;
-	if (test->server->driver_host.no_local)
+	if (test->server->maker_host.no_local)
 		return refuse_host(err);
 	return actor_trust(&test->request->actor) < TRUST_LOCAL ? refuse_local(err) : 0;
 }

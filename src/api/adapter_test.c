@@ -350,8 +350,8 @@ static bool settle_in(struct bench *bench, const struct environment *environment
 	};
 	const char *cwd = json_str_nonblank(test->config, "cwd");
 
-	if (driver_realize(&test->server->drivers, &bench->place, bench->lease.id, &workspace,
-			   &realization, &err) < 0) {
+	if (maker_realize(&test->server->makers, &bench->place, bench->lease.id, &workspace,
+			  &realization, &err) < 0) {
 		test_found(test, CHECK_ERROR, "environment_workspace_realize_failed", err.message,
 			   NULL, "Could not prepare a workspace in \"%s\".", environment->name);
 		return false;

@@ -26,7 +26,7 @@ struct writer writer_of(struct server *server, const struct request *request)
 		.sandbox = server->sandbox,
 		.no_variables = !request_may(request, "environments:manage"),
 		.adapter_allows = adapter_allows,
-		.usable = drivers_usable(&server->drivers),
+		.usable = makers_usable(&server->makers),
 	};
 }
 

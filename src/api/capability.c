@@ -23,45 +23,44 @@ static json_t *drivers_json(unsigned usable)
 	return out;
 }
 
-static json_t *driver_schemas(const struct drivers *drivers)
+static json_t *driver_schemas(const struct makers *makers)
 {
 	json_t *out = json_object();
 
-	for (size_t i = 0; drivers->table[i]; i++) {
-		const struct driver *driver = drivers->table[i];
+	for (enum driver_kind kind = 0; kind < DRIVER_KIND_COUNT; kind++) {
+		const struct config_schema *schema = driver_config_schema(makers, kind);
 
-		if (driver->config)
-			json_put_new(out, driver_kind_name(driver->kind),
-				     config_schema_json(driver->config));
+		if (schema)
+			json_put_new(out, driver_kind_name(kind), config_schema_json(schema));
 	}
 	return out;
 }
 
-/* The fake provider is for trying things out, unless the server was started to use it. */
-static json_t *provider_json(const struct provider *provider, bool allow_fake)
+/* One for tests is only for probes, unless the server was started to use it. */
+static json_t *provider_json(const struct maker *maker)
 {
-	bool usable = provider != &PROVIDER_FAKE || allow_fake;
+	bool usable = !maker->traits.for_tests || maker->host->allow_fake;
 	json_t *out = json_object();
 
 	json_put_str(out, "status", supported(usable));
 	json_put_bool(out, "supportsSavedProbe", true);
 	json_put_bool(out, "supportsUnsavedProbe", true);
 	json_put_bool(out, "supportsRunExecution", usable);
-	json_put_bool(out, "supportsReusableLeases", provider->supports_reuse);
-	json_put_str(out, "displayName", provider->display_name);
+	json_put_bool(out, "supportsReusableLeases", maker->traits.reusable);
+	json_put_str(out, "displayName", maker->display_name);
 	json_put_str(out, "source", "builtin");
-	if (provider->config)
-		json_put_new(out, "configSchema", config_schema_json(provider->config));
+	if (maker->config)
+		json_put_new(out, "configSchema", config_schema_json(maker->config));
 	return out;
 }
 
-static json_t *providers_json(bool allow_fake)
+static json_t *providers_json(const struct makers *makers)
 {
-	const struct provider *const *list = provider_list();
 	json_t *out = json_object();
 
-	for (size_t i = 0; list[i]; i++)
-		json_put_new(out, list[i]->key, provider_json(list[i], allow_fake));
+	for (size_t i = 0; i < makers->count; i++)
+		if (makers->items[i]->driver == DRIVER_SANDBOX)
+			json_put_new(out, makers->items[i]->key, provider_json(makers->items[i]));
 	return out;
 }
 
@@ -69,16 +68,16 @@ static int show(void *arg, struct request *request, struct response *response, s
 {
 	struct server *server = arg;
 	_cleanup_company_ struct company company = { 0 };
-	unsigned usable = drivers_usable(&server->drivers);
+	unsigned usable = makers_usable(&server->makers);
 	json_t *out;
 
 	if (company_of_path(server, request, &company, err) < 0)
 		return -1;
 	out = json_object();
-	json_put_new(out, "adapters", adapter_capabilities(usable));
+	json_put_new(out, "adapters", adapter_capabilities(&server->makers));
 	json_put_new(out, "drivers", drivers_json(usable));
-	json_put_new(out, "driverConfigSchemas", driver_schemas(&server->drivers));
-	json_put_new(out, "sandboxProviders", providers_json(server->options.allow_fake));
+	json_put_new(out, "driverConfigSchemas", driver_schemas(&server->makers));
+	json_put_new(out, "sandboxProviders", providers_json(&server->makers));
 	return answer(response, 200, out);
 }
 

@@ -46,7 +46,7 @@ static json_t *normalized(struct server *server, enum driver_kind driver, const 
 {
 	_cleanup_json_ json_t *empty = json_object();
 
-	return driver_normalize(&server->drivers, driver, config ? config : empty, true, err);
+	return maker_normalize(&server->makers, driver, config ? config : empty, true, err);
 }
 
 /*
@@ -85,7 +85,7 @@ static int check_closed(const struct request *request, enum driver_kind driver,
 static int check_host(struct server *server, const struct request *request, enum driver_kind driver,
 		      const json_t *config, struct error *err)
 {
-	const struct place_needs needs = driver_needs(&server->drivers, driver, config);
+	const struct place_needs needs = maker_needs(&server->makers, driver, config);
 	const struct allow_caller caller = {
 		.allow = &server->options.allow,
 		.db = server->db,
@@ -293,7 +293,7 @@ static int probe_and_note(struct server *server, const struct request *request,
 
 	if (check_host(server, request, environment->driver, environment->config, err) < 0)
 		return -1;
-	if (driver_probe(&server->drivers, environment, &found, err) < 0) {
+	if (maker_probe(&server->makers, environment, &found, err) < 0) {
 		if (err->code == ERR_UNSUPPORTED_ENV)
 			return -1;
 		error_wrap(err, "could not probe environment \"%s\" (%s)", environment->name,
@@ -329,8 +329,8 @@ static int probe_config(void *arg, struct request *request, struct response *res
 	if (company_of_path(server, request, &company, err) < 0)
 		return -1;
 	driver_kind_parse(json_str(body, "driver"), &draft.driver);
-	draft.config = driver_normalize(&server->drivers, draft.driver, config ? config : empty,
-					false, err);
+	draft.config =
+		maker_normalize(&server->makers, draft.driver, config ? config : empty, false, err);
 	if (!draft.config)
 		return -1;
 	id_copy(draft.company_id, company.id);

@@ -6,12 +6,15 @@
 #include "api/answer.h"
 #include "base/text.h"
 
+/* What makes the places of an environment that nobody has configured. */
+#define SANDBOX_PROVIDER "native"
+
 json_t *sandbox_config(struct server *server, struct error *err)
 {
 	_cleanup_json_ json_t *config = json_object();
 
-	json_put_str(config, "provider", PROVIDER_NATIVE.key);
-	return driver_normalize(&server->drivers, DRIVER_SANDBOX, config, true, err);
+	json_put_str(config, "provider", SANDBOX_PROVIDER);
+	return maker_normalize(&server->makers, DRIVER_SANDBOX, config, true, err);
 }
 
 static int self_test(struct server *server, struct environment *environment, struct probe *out,
@@ -21,7 +24,7 @@ static int self_test(struct server *server, struct environment *environment, str
 	environment->config = sandbox_config(server, err);
 	if (!environment->config)
 		return -1;
-	return driver_probe(&server->drivers, environment, out, err);
+	return maker_probe(&server->makers, environment, out, err);
 }
 
 static int make(struct server *server, const struct request *request, const char *company_id,

@@ -51,9 +51,9 @@ struct server {
 	struct node node;
 	struct db *db;
 	struct places *places;
-	struct provider_host *providers;
-	struct driver_host driver_host;
-	struct drivers drivers;
+	struct maker_host maker_host;
+	char *socket_dir; /* of a socket elsewhere; NULL: it is in the data directory */
+	struct makers makers;
 	struct default_place default_place;
 	struct leases *leases;
 	struct workspace_engine engine;

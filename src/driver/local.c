@@ -1,14 +1,13 @@
 /*
- * Driver `local`: commands run on this host as the server's own user. A local place is nothing but
+ * Maker `local`: commands run on this host as the server's own user. A local place is nothing but
  * its name and the processes started for it, so there is nothing to make, and ending it means
- * ending them.
+ * ending them, which maker_stop has done by the time it is released.
  */
-#include "driver/driver.h"
+#include "driver/maker.h"
 
 #include <unistd.h>
 
-#define PROVIDER "local"
-/* Processes have been stopped by the time a place is released; this is for what came after. */
+/* Processes have been stopped by the time a place is released; this is for an undone acquire. */
 #define LAST_STOP_MS 10000
 
 int refuse_host(struct error *err)
@@ -19,10 +18,10 @@ int refuse_host(struct error *err)
 }
 
 /* No validation: whatever an operator wants to note there is kept. */
-static json_t *local_normalize(struct driver_host *host, const json_t *config, bool saving,
+static json_t *local_normalize(const struct maker *self, const json_t *config, bool saving,
 			       struct error *err)
 {
-	(void)host;
+	(void)self;
 	(void)saving;
 	if (config && !json_is_object(config)) {
 		error_set(err, ERR_UNPROCESSABLE, "Invalid environment config: not an object");
@@ -31,12 +30,13 @@ static json_t *local_normalize(struct driver_host *host, const json_t *config, b
 	return config ? json_deep_copy(config) : json_object();
 }
 
-static int local_probe(struct driver_host *host, const struct environment *environment,
-		       struct probe *out, struct error *err)
+static int local_probe(const struct maker *self, const struct place_view *wanted,
+		       int64_t deadline_ms, struct probe *out, struct error *err)
 {
 	char hostname[256];
 
-	(void)environment;
+	(void)wanted;
+	(void)deadline_ms;
 	(void)err;
 	if (gethostname(hostname, sizeof(hostname)) < 0)
 		hostname[0] = '\0';
@@ -45,7 +45,7 @@ static int local_probe(struct driver_host *host, const struct environment *envir
 	json_t *details = json_object();
 
 	json_put_str(details, "hostname", hostname);
-	json_put_str(details, "cwd", host->home_path);
+	json_put_str(details, "cwd", self->host->home_path);
 	*out = (struct probe){
 		.ok = true,
 		.driver = DRIVER_LOCAL,
@@ -55,114 +55,95 @@ static int local_probe(struct driver_host *host, const struct environment *envir
 	return 0;
 }
 
-static int local_name(struct driver_host *host, const struct place_request *request,
-		      char **provider, char **provider_ref, struct error *err)
+static char *local_name(const struct maker *self, const struct place_view *wanted)
 {
-	(void)host;
-	(void)err;
-	*provider = xstrdup(PROVIDER);
-	*provider_ref = xasprintf("local://%s", request->lease_id);
-	return 0;
+	(void)self;
+	return xasprintf("local://%s", wanted->lease_id);
 }
 
-static int local_acquire(struct driver_host *host, const struct place_request *request,
-			 struct place_grant *out, struct error *err)
+static int local_acquire(const struct maker *self, const struct place_view *wanted,
+			 int64_t deadline_ms, struct made_place *out, struct error *err)
 {
-	if (host->no_local)
+	(void)deadline_ms;
+	if (self->host->no_local)
 		return refuse_host(err);
-	if (local_name(host, request, &out->provider, &out->provider_ref, err) < 0)
-		return -1;
-	out->ref_is_private = true;
-	out->fencing = FENCING_PLACE;
-	out->discoverable = true;
-	out->metadata = json_object();
-	json_put_str(out->metadata, "driver", driver_kind_name(DRIVER_LOCAL));
-	json_put_str(out->metadata, "executionWorkspaceMode", request->workspace_mode);
+	*out = (struct made_place){ .ref = local_name(self, wanted) };
 	return 0;
 }
 
-static int local_stop(struct driver_host *host, const struct place *place, int64_t wait_ms,
-		      struct error *err)
+static int local_release(const struct maker *self, const struct place_view *place,
+			 const char *status, int64_t deadline_ms, struct error *err)
 {
-	return places_stop(host->places, place->id, EXEC_LEASE_LOST, wait_ms, err);
-}
-
-static int local_release(struct driver_host *host, const struct place *place, const char *status,
-			 struct error *err)
-{
+	(void)self;
+	(void)place;
 	(void)status;
-	return local_stop(host, place, LAST_STOP_MS, err);
+	(void)deadline_ms;
+	(void)err;
+	return 0;
 }
 
-static int local_destroy(struct driver_host *host, const struct place *place, struct error *err)
+static int local_destroy(const struct maker *self, const struct place_view *place,
+			 int64_t deadline_ms, struct error *err)
 {
-	return local_stop(host, place, LAST_STOP_MS, err);
+	(void)deadline_ms;
+	return place->id ? places_stop(self->host->places, place->id, EXEC_LEASE_LOST, LAST_STOP_MS,
+				       err)
+			 : 0;
 }
 
 /* Making a local place leaves nothing behind that could be found: the list is empty and complete.
  */
-static int local_inventory(struct driver_host *host, const char *provider,
-			   struct provider_inventory *out, struct error *err)
+static int local_inventory(const struct maker *self, int64_t deadline_ms,
+			   struct maker_inventory *out, struct error *err)
 {
-	(void)host;
-	(void)provider;
+	(void)self;
+	(void)deadline_ms;
 	(void)err;
 	out->refs = xcalloc(1, sizeof(*out->refs));
-	return 1;
-}
-
-static int local_realize(struct driver_host *host, const struct place *place, const char *lease_id,
-			 const struct place_workspace *workspace, struct place_realization *out,
-			 struct error *err)
-{
-	const char *cwd = workspace->local_path ? workspace->local_path : workspace->remote_path;
-
-	(void)host;
-	(void)err;
-	out->cwd = xstrdup(cwd ? cwd : "/");
-	out->metadata = json_object();
-	json_put_new(out->metadata, "workspaceRealization",
-		     realization_record(place, lease_id, workspace, NULL));
 	return 0;
 }
 
-static int local_open(struct driver_host *host, const struct place *place, struct error *err)
+static int local_realize(const struct maker *self, const struct place_view *place,
+			 const struct place_workspace *workspace, int64_t deadline_ms,
+			 struct place_realization *out, struct error *err)
 {
-	return place_exec_open(host, place, NULL, host->home_path, err);
-}
+	const char *cwd = workspace->local_path ? workspace->local_path : workspace->remote_path;
 
-static int local_start(struct driver_host *host, const struct place *place,
-		       const struct exec_spec *spec, struct exec **exec, struct error *err)
-{
-	struct exec_spec here = *spec;
-
+	(void)self;
 	(void)place;
-	if (host->no_local)
-		return refuse_host(err);
-	if (!here.cwd)
-		here.cwd = host->home_path;
-	return exec_start(host->places, &here, exec, err);
+	(void)deadline_ms;
+	(void)err;
+	out->cwd = xstrdup(cwd ? cwd : "/");
+	return 0;
 }
 
-/* Its places are processes. */
-static bool local_is_fleeting(const struct environment *environment)
+static int local_dial(const struct maker *self, const struct place_view *place,
+		      struct exec_place *out, struct error *err)
 {
-	(void)environment;
-	return true;
+	(void)place;
+	(void)err;
+	out->cwd = self->host->home_path;
+	return 0;
 }
 
-const struct driver DRIVER_LOCAL_HOST = {
-	.kind = DRIVER_LOCAL,
+static const struct maker LOCAL = {
+	.key = "local",
+	.display_name = "Local",
+	.driver = DRIVER_LOCAL,
+	.traits = { .is_host = true,
+		    .takes_relay = true,
+		    .lists = true,
+		    .names_ahead = true,
+		    .fleeting = true,
+		    .fencing = FENCING_PLACE },
 	.normalize = local_normalize,
 	.probe = local_probe,
 	.name = local_name,
-	.fleeting = local_is_fleeting,
 	.acquire = local_acquire,
+	.realize = local_realize,
 	.release = local_release,
 	.destroy = local_destroy,
 	.inventory = local_inventory,
-	.realize = local_realize,
-	.open = local_open,
-	.start = local_start,
-	.stop = local_stop,
+	.dial = local_dial,
 };
+MAKER_REGISTER(LOCAL);

@@ -1,8 +1,8 @@
 /*
- * Driver `plugin`: its config is checked and stored, and that is all. Every use is refused by the
- * wrappers of driver.c, because the table below has no function for it.
+ * Maker `plugin`: its config is checked and stored, and that is all. Every use is refused by the
+ * wrappers of maker.c, because the table below has no function for it.
  */
-#include "driver/driver.h"
+#include "driver/maker.h"
 
 #include "driver/config.h"
 
@@ -39,16 +39,19 @@ static const struct config_rule PLUGIN_RULES[] = {
 static const struct config_schema PLUGIN_CONFIG = { .fields = PLUGIN_FIELDS,
 						    .rules = PLUGIN_RULES };
 
-static json_t *plugin_normalize(struct driver_host *host, const json_t *config, bool saving,
+static json_t *plugin_normalize(const struct maker *self, const json_t *config, bool saving,
 				struct error *err)
 {
-	(void)host;
+	(void)self;
 	(void)saving;
 	return config_normalize(&PLUGIN_CONFIG, config, err);
 }
 
-const struct driver DRIVER_PLUGIN_CONFIG = {
-	.kind = DRIVER_PLUGIN,
+static const struct maker PLUGIN = {
+	.key = "plugin",
+	.display_name = "Plugin",
+	.driver = DRIVER_PLUGIN,
 	.config = &PLUGIN_CONFIG,
 	.normalize = plugin_normalize,
 };
+MAKER_REGISTER(PLUGIN);

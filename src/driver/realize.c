@@ -3,7 +3,7 @@
  * explain it, or to build it again. It is made of the request the run sent along; a request that
  * cannot be read is replaced by what the place alone can tell.
  */
-#include "driver/driver.h"
+#include "driver/maker.h"
 
 #include <string.h>
 #include "base/text.h"

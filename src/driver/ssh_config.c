@@ -1,8 +1,8 @@
 /*
- * Driver `ssh`: its config is checked and stored, and that is all. Every use is refused by the
- * wrappers of driver.c, because the table below has no function for it.
+ * Maker `ssh`: its config is checked and stored, and that is all. Every use is refused by the
+ * wrappers of maker.c, because the table below has no function for it.
  */
-#include "driver/driver.h"
+#include "driver/maker.h"
 
 #include <ctype.h>
 #include "base/text.h"
@@ -122,15 +122,18 @@ static const struct config_rule TRIED_RULES[] = { RULES(CONFIG_TRIM | CONFIG_BLA
 							refuse_odd_key) };
 static const struct config_schema TRIED_CONFIG = { .fields = SSH_FIELDS, .rules = TRIED_RULES };
 
-static json_t *ssh_normalize(struct driver_host *host, const json_t *config, bool saving,
+static json_t *ssh_normalize(const struct maker *self, const json_t *config, bool saving,
 			     struct error *err)
 {
-	(void)host;
+	(void)self;
 	return config_normalize(saving ? &STORED_CONFIG : &TRIED_CONFIG, config, err);
 }
 
-const struct driver DRIVER_SSH_CONFIG = {
-	.kind = DRIVER_SSH,
+static const struct maker SSH = {
+	.key = "ssh",
+	.display_name = "SSH",
+	.driver = DRIVER_SSH,
 	.config = &STORED_CONFIG,
 	.normalize = ssh_normalize,
 };
+MAKER_REGISTER(SSH);

@@ -48,7 +48,7 @@ int execs_new(const struct execs_options *options, struct execs **out, struct er
 {
 	struct execs *execs = xcalloc(1, sizeof(*execs));
 
-	execs->drivers = options->drivers;
+	execs->makers = options->makers;
 	execs->places = options->places;
 	execs->leases = options->leases;
 	execs->clock = options->clock;
@@ -436,7 +436,7 @@ static int start_command(struct live_exec *live, const struct exec_order *order,
 	spec.log = live->log;
 	spec.keep_exit = !brief;
 	spec.note = note;
-	if (driver_start(live->execs->drivers, order->place, &spec, &live->exec, err) < 0)
+	if (maker_start(live->execs->makers, order->place, &spec, &live->exec, err) < 0)
 		return -1;
 	if (!brief)
 		return go_on(live, err);

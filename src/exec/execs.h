@@ -19,7 +19,7 @@ struct execs;
 struct live_exec;
 
 struct execs_options {
-	const struct drivers *drivers;
+	const struct makers *makers;
 	struct places *places;
 	struct leases *leases; /* to open places with that a start could not open; NULL: none */
 	struct clock *clock;

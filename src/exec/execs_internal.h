@@ -18,7 +18,7 @@ struct recent {
 };
 
 struct execs {
-	const struct drivers *drivers;
+	const struct makers *makers;
 	struct places *places;
 	struct clock *clock;
 	int dirfd;

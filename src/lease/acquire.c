@@ -88,7 +88,7 @@ static int take_turn(struct acquisition *a, struct turn *turn, struct error *err
 static int wake(struct acquisition *a, struct error *err)
 {
 	_cleanup_error_ struct error why = { 0 };
-	int r = driver_resume(a->leases->drivers, &a->place_request, &a->place, &a->grant, &why);
+	int r = maker_resume(a->leases->makers, &a->place_request, &a->place, &a->grant, &why);
 
 	if (r == 1 && !streq(a->grant.provider_ref, a->place.provider_ref))
 		r = error_set(&why, ERR_PROTOCOL, "the provider resumed another place");
@@ -116,7 +116,7 @@ static int destroy_victim(struct acquisition *a)
 	return a->victim_in_the_way;
 }
 
-/* Who it will be, for drivers that make the relay with the place. */
+/* Who it will be, for makers that make the relay with the place. */
 static void tell_holding(struct acquisition *a)
 {
 	a->place_request.place_id = a->place_id;
@@ -127,7 +127,7 @@ static void tell_holding(struct acquisition *a)
 
 static int make_place(struct acquisition *a, struct error *err)
 {
-	if (driver_acquire(a->leases->drivers, &a->place_request, &a->grant, err) == 0)
+	if (maker_acquire(a->leases->makers, &a->place_request, &a->grant, err) == 0)
 		return 0;
 	a->refused = err->code != ERR_UNSUPPORTED_ENV;
 	acquisition_undo(a, a->refused, err);
@@ -220,7 +220,7 @@ static int check_host(struct acquisition *a, struct error *err)
 	const struct environment *e = r->environment;
 	bool by_us = !r->actor || actor_is_trusted(r->actor);
 	const struct place_needs needs =
-		driver_needs(a->leases->drivers, e->driver, a->place_request.config);
+		maker_needs(a->leases->makers, e->driver, a->place_request.config.json);
 	const struct allow_caller caller = {
 		.allow = a->leases->allow,
 		.db = a->leases->db,
@@ -246,8 +246,8 @@ int lease_acquire(struct leases *leases, const struct lease_request *request, st
 	int64_t start;
 	int r;
 
-	if (request->environment->driver == DRIVER_LOCAL) {
-		if (leases->drivers->host->no_local)
+	if (environment_traits(leases->makers, request->environment).is_host) {
+		if (leases->makers->host->no_local)
 			return refuse_host(err);
 		if (request->actor && request->actor->no_local)
 			return refuse_local(err);

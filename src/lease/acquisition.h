@@ -21,9 +21,8 @@ struct acquisition {
 	struct flight flight;
 	char lease_id[ID_SIZE];
 	enum lease_policy policy;
-	bool fleeting;          /* nothing of the place outlives the machine */
-	json_t *config;         /* stored form, to be kept */
-	json_t *runtime_config; /* for the driver only */
+	bool fleeting; /* nothing of the place outlives the machine */
+	struct stored_config config;
 	struct place_request place_request;
 	struct place_bounds bounds;
 	char *provider, *provider_ref;

@@ -166,20 +166,23 @@ static int audit_books(struct tx *tx, void *arg, struct error *err)
 
 static int audit_objects(struct auditing *a, struct inventories *inventories, struct error *err)
 {
-	for (const struct provider *const *p = provider_list(); *p; p++) {
+	const struct makers *makers = a->leases->makers;
+
+	for (size_t i = 0; i < makers->count; i++) {
+		const struct maker *maker = makers->items[i];
 		const struct inventory *inventory;
 		_cleanup_strv_ char **refs = NULL;
 
-		if (!(*p)->discoverable)
+		if (!maker->traits.lists || maker->traits.is_host)
 			continue;
-		inventory = inventory_of(a->leases, inventories, DRIVER_SANDBOX, (*p)->key);
+		inventory = inventory_of(a->leases, inventories, maker->driver, maker->key);
 		if (inventory->answer < 0)
-			add(a->list, "provider_object", (*p)->key, (*p)->key, 0,
+			add(a->list, "provider_object", maker->key, maker->key, 0,
 			    "the inventory could not be read: %s", inventory->error.message);
 		if (unexplained_objects(a->leases, inventory, &refs, err) < 0)
 			return -1;
 		for (char **ref = refs; ref && *ref; ref++)
-			add(a->list, "provider_object", *ref, (*p)->key, 0,
+			add(a->list, "provider_object", *ref, maker->key, 0,
 			    "no place and no intent explains it");
 	}
 	return 0;
@@ -194,7 +197,7 @@ static int audit_kernel(struct auditing *a, struct error *err)
 
 	if (ids_read(a->leases->db, &AUDIT_IN_USE, &held, err, B_TEXT(a->leases->node.id)) < 0)
 		return -1;
-	found = places_audit(a->leases->drivers->host->places, (const char *const *)held,
+	found = places_audit(a->leases->makers->host->places, (const char *const *)held,
 			     strv_len(held), err);
 	if (!found)
 		return -1;

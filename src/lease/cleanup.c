@@ -30,16 +30,16 @@ int place_finish(struct leases *leases, const struct place *place, const char *a
 
 	/* A retained place stays as the failed run left it, and open for commands that look. */
 	if (!destroys && status == LEASE_RETAINED &&
-	    places_end_execs(leases->drivers->host->places, place->id, EXEC_LEASE_LOST,
-			     STOP_WAIT_MS, NULL) == 0)
+	    places_end_execs(leases->makers->host->places, place->id, EXEC_LEASE_LOST, STOP_WAIT_MS,
+			     NULL) == 0)
 		return 0;
-	if (driver_stop(leases->drivers, place, STOP_WAIT_MS, err) < 0)
+	if (maker_stop(leases->makers, place, STOP_WAIT_MS, err) < 0)
 		return error_wrap(err, "ending the processes");
 	if (destroys)
-		return driver_destroy(leases->drivers, place, err);
+		return maker_destroy(leases->makers, place, err);
 	if (status == LEASE_RETAINED)
 		return 0;
-	return driver_release(leases->drivers, place, lease_status_name(status), err);
+	return maker_release(leases->makers, place, lease_status_name(status), err);
 }
 
 static int finish_place(struct leases *leases, struct place *place, const struct lease *lease,
@@ -72,7 +72,7 @@ static bool may_be_used_still(struct leases *leases, const struct place *place)
 {
 	return place->fencing == FENCING_SERVER &&
 	       (!streq(place->node_id, leases->node.id) ||
-		places_is_unfenced(leases->drivers->host->places, place->id));
+		places_is_unfenced(leases->makers->host->places, place->id));
 }
 
 int place_finished_tx(struct tx *tx, struct leases *leases, struct place *place,
@@ -91,9 +91,10 @@ int place_finished_tx(struct tx *tx, struct leases *leases, struct place *place,
 	lease->updated_at = now;
 	free(lease->cleanup_status);
 	/* On this host there is nothing to clean up, and the reference says nothing about it. */
-	lease->cleanup_status = place->driver == DRIVER_LOCAL
-					? NULL
-					: xstrdup(cleanup_status_name(CLEANUP_SUCCESS));
+	lease->cleanup_status =
+		makers_traits(leases->makers, place->driver, place->provider).is_host
+			? NULL
+			: xstrdup(cleanup_status_name(CLEANUP_SUCCESS));
 	return lease_row_settle(tx, lease, err);
 }
 

@@ -137,7 +137,7 @@ static int end_if_idle(struct leases *leases, char *id, struct error *err)
 
 	if (lease_get(leases, id, &lease, NULL, err) < 0)
 		return -1;
-	if (places_is_busy(leases->drivers->host->places, lease.place_id))
+	if (places_is_busy(leases->makers->host->places, lease.place_id))
 		return lease_touch(leases, id, err);
 	return is_idle(&lease, clock_now(leases->clock)) ? end_each(leases, ids, &idle, err) : 0;
 }

@@ -42,8 +42,8 @@ static void fill_place(struct acquisition *a, struct place *place)
 	place->scope = xstrdup(a->scope);
 	free(place->fingerprint);
 	place->fingerprint = xstrdup(a->fingerprint);
-	json_decref(place->config);
-	place->config = json_incref(a->config);
+	json_decref(place->config.json);
+	place->config.json = json_incref(a->config.json);
 	json_decref(place->metadata);
 	place->metadata = a->grant.metadata ? json_copy(a->grant.metadata) : json_object();
 	if (a->grant.expires_at > 0)
@@ -190,7 +190,7 @@ static void presumed_place(const struct acquisition *a, struct place *place)
 	place->fingerprint = xstrdup(a->fingerprint);
 	place->fencing = g->provider ? g->fencing : FENCING_SERVER;
 	place->discoverable = g->discoverable;
-	place->config = json_incref(a->config);
+	place->config.json = json_incref(a->config.json);
 	place->metadata = g->metadata ? json_incref(g->metadata) : json_object();
 	id_copy(place->id, a->place_id);
 	id_copy(place->company_id, a->request->company_id);
@@ -215,8 +215,7 @@ static const char *announced_ref(const struct acquisition *a)
 
 static void stop_place(struct acquisition *a, const char *place_id)
 {
-	places_stop(a->leases->drivers->host->places, place_id, EXEC_LEASE_LOST, STOP_WAIT_MS,
-		    NULL);
+	places_stop(a->leases->makers->host->places, place_id, EXEC_LEASE_LOST, STOP_WAIT_MS, NULL);
 }
 
 /* As it will be for execs, before there is a row of it. */
@@ -237,7 +236,7 @@ static int open_place(struct acquisition *a, const struct place *place, struct e
 {
 	const struct environment *environment = a->request->environment;
 
-	if (driver_open(a->leases->drivers, place, err) == 0)
+	if (maker_open(a->leases->makers, place, err) == 0)
 		return 0;
 	error_wrap(err, "could not reach the place made for \"%s\" (%s)", environment->name,
 		   driver_kind_name(environment->driver));
@@ -359,7 +358,7 @@ static int destroy_presumed(struct acquisition *a, const struct place *place,
 	/* A provider that has just let the caller wait in vain is asked again by the queue. */
 	if (why->code == ERR_TIMEOUT)
 		return -1;
-	if (driver_destroy(a->leases->drivers, place, &err) == 0)
+	if (maker_destroy(a->leases->makers, place, &err) == 0)
 		return 0;
 	log_warn("lease %s: \"%s\" could not be destroyed after a failed acquire: %s", a->lease_id,
 		 place->provider_ref, err.message);

@@ -92,7 +92,7 @@ static int insert_intent(struct acquisition *a, struct tx *tx, bool resume, cons
 		.provider_ref = (char *)ref,
 		.scope = a->scope,
 		.fingerprint = a->fingerprint,
-		.config = a->config,
+		.config = a->config.json,
 		.request = request,
 		.boot_epoch = a->leases->node.boot_epoch,
 		.created_at = a->now,

@@ -92,7 +92,7 @@ int intent_row_by_ref(struct tx *tx, const char *provider_ref, char id[ID_SIZE],
 
 int intent_row_insert(struct tx *tx, const struct intent *i, struct error *err)
 {
-	_cleanup_json_ json_t *stored = place_config_stored(i->config);
+	_cleanup_json_ json_t *stored = place_config_stored((struct stored_config){ i->config });
 	_cleanup_free_ char *config = json_text(stored);
 	_cleanup_free_ char *request = json_text(i->request);
 

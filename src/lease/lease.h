@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "driver/driver.h"
+#include "driver/maker.h"
 #include "record/activity.h"
 #include "record/trust.h"
 
@@ -50,7 +50,7 @@ struct leases_options {
 	struct db *db;
 	struct clock *clock;
 	const struct node *node;
-	const struct drivers *drivers;
+	const struct makers *makers;
 	int spool_dirfd;           /* duplicated */
 	int64_t sweep_ms;          /* pause between sweeps; 0: 1000 */
 	int64_t reconcile_ms;      /* pause between comparisons with the providers; 0: 30 s */
@@ -100,7 +100,6 @@ struct lease_request {
 	bool lease_id_is_new; /* no request has had it before */
 	const char *company_id;
 	const struct environment *environment;
-	const json_t *runtime_config; /* secrets resolved; NULL: the stored config holds none */
 	const char *run_id, *issue_id, *agent_id, *workspace_id,
 		*workspace_mode; /* NULL for none */
 	/*

@@ -13,7 +13,6 @@
 #define MAX_PERIOD_MS 31622400000LL /* a year: bounds every ttl, idle and retain time */
 #define RUN_GRACE_MS 30000          /* a finished run has this long to release by itself */
 #define STOP_WAIT_MS 15000          /* for the processes of a place to end */
-#define DRIVER_DEADLINE_MS 30000    /* of one driver call, and on top of the config's own */
 #define CLAIM_MS 300000             /* a claimed cleanup is nobody else's for so long */
 #define CLEANUP_BATCH 20
 #define CLEANUP_GIVE_UP_AFTER 5 /* attempts until it is called failed; it is still retried */
@@ -40,7 +39,7 @@ struct leases {
 	struct db *db;
 	struct clock *clock;
 	struct node node;
-	const struct drivers *drivers;
+	const struct makers *makers;
 	int spool_dirfd;
 	int64_t sweep_ms, reconcile_ms, cleanup_base_ms, default_retain_ms;
 	int64_t max_per_company;
@@ -102,7 +101,6 @@ int company_fits(struct tx *tx, const char *company_id, int64_t max, int64_t *us
 		 struct error *err);
 
 /* Finishing places (cleanup.c). */
-int64_t driver_deadline_ms(const json_t *config);
 /* Ends the processes, then tells the provider; the status is the lease's final one. */
 int place_finish(struct leases *leases, const struct place *place, const char *action,
 		 enum lease_status status, struct error *err);
@@ -186,7 +184,7 @@ struct inventories {
 		enum driver_kind driver;
 		char *provider;
 		int answer; /* 1 listed, 0 cannot be listed, -1 failed */
-		struct provider_inventory list;
+		struct maker_inventory list;
 		struct error error;
 	} * items;
 	size_t count;

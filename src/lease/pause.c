@@ -117,7 +117,7 @@ static int set_paused_tx(struct tx *tx, void *arg, struct error *err)
 
 static int begin_pause(struct pausing *p, const struct place *place, struct error *err)
 {
-	struct places *places = p->leases->drivers->host->places;
+	struct places *places = p->leases->makers->host->places;
 	struct db *db = p->leases->db;
 
 	if (places_check_pause(places, place->id, place->generation, err) < 0)
@@ -133,7 +133,7 @@ static int begin_pause(struct pausing *p, const struct place *place, struct erro
 
 static int end_pause(struct pausing *p, const struct place *place, struct error *err)
 {
-	struct places *places = p->leases->drivers->host->places;
+	struct places *places = p->leases->makers->host->places;
 
 	if (places_pause(places, place->id, place->generation, false, err) < 0)
 		return -1;

@@ -122,7 +122,7 @@ void place_copy(struct place *to, const struct place *from)
 	copy.provider_ref = xstrdup(from->provider_ref);
 	copy.scope = xstrdup(from->scope);
 	copy.fingerprint = xstrdup(from->fingerprint);
-	copy.config = json_deep_copy(from->config);
+	copy.config.json = json_deep_copy(from->config.json);
 	copy.metadata = json_deep_copy(from->metadata);
 	copy.cleanup_action = xstrdup(from->cleanup_action);
 	copy.cleanup_reason = xstrdup(from->cleanup_reason);
@@ -138,7 +138,7 @@ static int read_words(struct cursor *c, struct place *place, struct error *err)
 		return unexpected_value(err, "state", col_text(c, 8));
 	if (!fencing_parse(col_text(c, 15), &place->fencing))
 		return unexpected_value(err, "fencing", col_text(c, 15));
-	if (col_json(c, 18, "place config", &place->config, err) < 0)
+	if (col_json(c, 18, "place config", &place->config.json, err) < 0)
 		return -1;
 	return col_json(c, 19, "place metadata", &place->metadata, err);
 }

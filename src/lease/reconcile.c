@@ -42,11 +42,7 @@ const struct inventory *inventory_of(struct leases *leases, struct inventories *
 					   sizeof(*inventories->items));
 	item = &inventories->items[inventories->count++];
 	*item = (struct inventory){ .driver = driver, .provider = xstrdup(provider) };
-	/* A driver that is not there has nothing to show. */
-	if (!drivers_require(leases->drivers, driver, NULL))
-		return item;
-	item->answer =
-		driver_inventory(leases->drivers, driver, provider, &item->list, &item->error);
+	item->answer = maker_inventory(leases->makers, driver, provider, &item->list, &item->error);
 	if (item->answer > 0 && item->list.refs)
 		qsort(item->list.refs, strv_len(item->list.refs), sizeof(*item->list.refs),
 		      compare_refs);
@@ -69,7 +65,7 @@ void inventories_clear(struct inventories *inventories)
 		struct inventory *item = &inventories->items[i];
 
 		free(item->provider);
-		provider_inventory_clear(&item->list);
+		maker_inventory_clear(&item->list);
 		error_clear(&item->error);
 	}
 	free(inventories->items);
@@ -192,7 +188,7 @@ int place_lose(struct leases *leases, const char *place_id, int64_t generation, 
 		return 0;
 	log_warn("place %s is lost: %s", place_id, reason);
 	capacity_changed(leases, NULL);
-	return places_stop(leases->drivers->host->places, place_id, EXEC_LEASE_LOST, STOP_WAIT_MS,
+	return places_stop(leases->makers->host->places, place_id, EXEC_LEASE_LOST, STOP_WAIT_MS,
 			   err);
 }
 
@@ -206,7 +202,7 @@ static int find_lost(struct leases *leases, struct inventories *inventories,
 		const struct inventory *inventory;
 
 		/* A place on this host is its processes: there is no object that could vanish. */
-		if (p->driver == DRIVER_LOCAL)
+		if (makers_traits(leases->makers, p->driver, p->provider).is_host)
 			continue;
 		inventory = inventory_of(leases, inventories, p->driver, p->provider);
 		if (inventory->answer <= 0 || inventory_has(inventory, p->ref))
@@ -297,7 +293,7 @@ static int adopt(struct leases *leases, const struct inventory *inventory, const
 				       .fingerprint = (char *)"",
 				       .fencing = FENCING_SERVER,
 				       .discoverable = true,
-				       .config = config } },
+				       .config = { config } } },
 		.now = clock_now(leases->clock),
 	};
 
@@ -344,9 +340,12 @@ static int compare(struct leases *leases, struct inventories *inventories, struc
 
 	if (db_read(leases->db, read_live_places, live, err) < 0)
 		return -1;
-	for (const struct provider *const *p = provider_list(); *p; p++) {
-		if ((*p)->discoverable)
-			inventory_of(leases, inventories, DRIVER_SANDBOX, (*p)->key);
+	for (size_t i = 0; i < leases->makers->count; i++) {
+		const struct maker *maker = leases->makers->items[i];
+
+		/* This host's own processes are nobody's to list. */
+		if (maker->traits.lists && !maker->traits.is_host)
+			inventory_of(leases, inventories, maker->driver, maker->key);
 	}
 	result = find_lost(leases, inventories, live, err);
 	for (size_t i = 0; i < inventories->count; i++) {

@@ -48,8 +48,8 @@ static void reap_relays(struct leases *leases)
 		log_warn("places in use could not be read: %s", err.message);
 		return;
 	}
-	ended = places_reap(leases->drivers->host->places, (const char *const *)held,
-			    strv_len(held), &err);
+	ended = places_reap(leases->makers->host->places, (const char *const *)held, strv_len(held),
+			    &err);
 	if (ended < 0)
 		log_warn("relays that nobody holds could not be ended yet: %s", err.message);
 	else if (ended > 0)
@@ -111,7 +111,7 @@ static int open_place(struct leases *leases, const struct place *place, struct e
 {
 	if (FAULT_HERE("lease.open", err) < 0)
 		return -1;
-	return driver_open(leases->drivers, place, err);
+	return maker_open(leases->makers, place, err);
 }
 
 /* One that stays closed refuses commands until a sweep has opened it; the server starts. */
@@ -140,7 +140,7 @@ int lease_open_again(struct leases *leases, const char *id, struct lease *lease,
 	if (open_place(leases, place, err) < 0)
 		return -1;
 	if (lease->pause != PAUSE_NONE)
-		places_expect_pause(leases->drivers->host->places, place->id, place->generation);
+		places_expect_pause(leases->makers->host->places, place->id, place->generation);
 	return 0;
 }
 
@@ -165,7 +165,7 @@ int open_closed_places(struct leases *leases, struct error *err)
 static int pause_again(struct leases *leases, const struct place *place, struct error *err)
 {
 	(void)err;
-	places_expect_pause(leases->drivers->host->places, place->id, place->generation);
+	places_expect_pause(leases->makers->host->places, place->id, place->generation);
 	return 0;
 }
 

@@ -22,14 +22,6 @@ static bool policy_reuses(enum lease_policy policy)
 	return policy == POLICY_REUSE_BY_ENVIRONMENT || policy == POLICY_REUSE_BY_WORKSPACE;
 }
 
-int64_t driver_deadline_ms(const json_t *config)
-{
-	int64_t own = MAX_OF(json_int(config, "timeoutMs", 0),
-			     json_int(config, "bridgeRequestTimeoutMs", 0));
-
-	return (own > 0 ? MIN_OF(own, MAX_PERIOD_MS) : 0) + DRIVER_DEADLINE_MS;
-}
-
 /* One for work in an execution workspace says nothing about a lease without one. */
 static enum lease_policy policy_of_environment(const struct acquisition *a)
 {
@@ -40,12 +32,12 @@ static enum lease_policy policy_of_environment(const struct acquisition *a)
 	if (named && lease_policy_parse(named, &policy) &&
 	    (policy != POLICY_REUSE_BY_WORKSPACE || id_is_set(r->workspace_id)))
 		return policy;
-	return !named && driver_reuses(a->leases->drivers, r->environment)
+	return !named && maker_reuses(a->leases->makers, r->environment)
 		       ? POLICY_REUSE_BY_ENVIRONMENT
 		       : POLICY_EPHEMERAL;
 }
 
-static int choose_policy(struct acquisition *a, const struct driver *driver, struct error *err)
+static int choose_policy(struct acquisition *a, const struct maker *maker, struct error *err)
 {
 	const struct lease_request *r = a->request;
 
@@ -56,7 +48,7 @@ static int choose_policy(struct acquisition *a, const struct driver *driver, str
 	if (a->policy == POLICY_REUSE_BY_WORKSPACE && !id_is_set(r->workspace_id))
 		return error_set(err, ERR_VALIDATION, "policy %s needs an execution workspace",
 				 lease_policy_name(a->policy));
-	if (policy_reuses(a->policy) && !driver->resume)
+	if (policy_reuses(a->policy) && !maker->traits.reusable)
 		return error_set(
 			err, ERR_UNPROCESSABLE,
 			"places of driver \"%s\" cannot be reused: policy %s does not apply",
@@ -66,13 +58,14 @@ static int choose_policy(struct acquisition *a, const struct driver *driver, str
 
 /* Whether a place outlives its lease is the lease's policy, whatever the environment usually asks.
  */
-static json_t *config_for(const struct acquisition *a, const json_t *config)
+static struct stored_config config_for(const struct acquisition *a, const struct maker *maker)
 {
+	const json_t *config = a->request->environment->config;
 	json_t *copy = config ? json_deep_copy(config) : json_object();
 
-	if (a->request->environment->driver == DRIVER_SANDBOX)
+	if (maker->traits.reusable)
 		json_put_bool(copy, "reuseLease", policy_reuses(a->policy));
-	return copy;
+	return (struct stored_config){ copy };
 }
 
 static const char *or_dash(const char *id)
@@ -94,7 +87,7 @@ static char *scope_of(const struct acquisition *a)
 /* Only for a place that is used again: others are compared with nothing. */
 static void take_fingerprint(struct acquisition *a)
 {
-	_cleanup_free_ char *config = json_canonical(a->config), *whole = NULL;
+	_cleanup_free_ char *config = json_canonical(a->config.json), *whole = NULL;
 	_cleanup_free_ char *text =
 		xasprintf("rules=%s driver=%s provider=%s config=%s", PLACE_RULES_VERSION,
 			  driver_kind_name(a->request->environment->driver), a->provider, config);
@@ -130,27 +123,25 @@ static int check_request(const struct lease_request *r, struct error *err)
 int acquisition_prepare(struct acquisition *a, struct error *err)
 {
 	const struct lease_request *r = a->request;
-	const struct driver *driver;
+	const struct maker *maker;
 
 	if (check_request(r, err) < 0)
 		return -1;
-	driver = drivers_require(a->leases->drivers, r->environment->driver, err);
-	if (!driver || choose_policy(a, driver, err) < 0)
+	maker = makers_require(a->leases->makers, r->environment->driver,
+			       json_str(r->environment->config, "provider"), err);
+	if (!maker || choose_policy(a, maker, err) < 0)
 		return -1;
-	a->fleeting = a->policy == POLICY_EPHEMERAL &&
-		      driver_is_fleeting(a->leases->drivers, r->environment);
-	if (r->workspace && driver_check_mount(a->leases->drivers, r->environment, err) < 0)
+	a->fleeting = a->policy == POLICY_EPHEMERAL && maker->traits.fleeting;
+	if (r->workspace && maker_check_mount(a->leases->makers, r->environment, err) < 0)
 		return -1;
 	if (r->lease_id)
 		id_copy(a->lease_id, r->lease_id);
 	else
 		id_new(a->lease_id);
-	a->config = config_for(a, r->environment->config);
-	a->runtime_config =
-		r->runtime_config ? config_for(a, r->runtime_config) : json_incref(a->config);
+	a->config = config_for(a, maker);
 	a->place_request = (struct place_request){
 		.environment = r->environment,
-		.config = a->runtime_config,
+		.config = a->config,
 		.lease_id = a->lease_id,
 		.run_id = r->run_id,
 		.issue_id = r->issue_id,
@@ -159,10 +150,10 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 		.workspace_mode = r->workspace_mode,
 		.workspace = r->workspace,
 		.bounds = &a->bounds,
-		.deadline_ms = driver_deadline_ms(a->config),
+		.deadline_ms = maker_deadline_ms(a->config),
 	};
-	if (driver_name_place(a->leases->drivers, &a->place_request, &a->provider, &a->provider_ref,
-			      err) < 0)
+	if (maker_name_place(a->leases->makers, &a->place_request, &a->provider, &a->provider_ref,
+			     err) < 0)
 		return -1;
 	a->scope = scope_of(a);
 	if (a->scope[0])
@@ -172,8 +163,7 @@ int acquisition_prepare(struct acquisition *a, struct error *err)
 
 void acquisition_clear(struct acquisition *a)
 {
-	json_decref(a->config);
-	json_decref(a->runtime_config);
+	json_decref(a->config.json);
 	free(a->provider);
 	free(a->provider_ref);
 	free(a->scope);

@@ -35,7 +35,7 @@ int leases_new(const struct leases_options *o, struct leases **out, struct error
 	leases->allow = o->allow;
 	leases->absence_ms = o->absence_ms;
 	leases->node = *o->node;
-	leases->drivers = o->drivers;
+	leases->makers = o->makers;
 	leases->sweep_ms = o->sweep_ms > 0 ? o->sweep_ms : DEFAULT_SWEEP_MS;
 	leases->reconcile_ms = o->reconcile_ms > 0 ? o->reconcile_ms : DEFAULT_RECONCILE_MS;
 	leases->cleanup_base_ms =

@@ -85,7 +85,7 @@ static int settle_orphan(struct settling *s, struct tx *tx, struct error *err)
 			   .fingerprint = i->fingerprint,
 			   .fencing = FENCING_SERVER,
 			   .discoverable = true,
-			   .config = i->config },
+			   .config = { i->config } },
 	};
 
 	id_copy(orphan.place.company_id, i->company_id);

@@ -145,7 +145,7 @@ static int read_orphan(const json_t *o, struct orphan *orphan, struct error *err
 	p->scope = xstrdup("");
 	p->fingerprint = xstrdup("");
 	p->discoverable = json_bool(o, "discoverable", false);
-	p->config = json_deep_copy(json_object_at(o, "config"));
+	p->config.json = json_deep_copy(json_object_at(o, "config"));
 	p->metadata = json_deep_copy(json_object_at(o, "metadata"));
 	id_copy(p->company_id, company);
 	id_copy(p->environment_id,

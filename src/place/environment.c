@@ -69,27 +69,31 @@ static void set_entry(char ***env, char *entry)
 }
 
 /* Who another user is and what a terminal can do the relay knows better. */
-static bool applies(const char *entry, const struct exec_spec *spec)
+static bool applies(const char *entry, const struct place_commands *commands,
+		    const struct exec_spec *spec)
 {
 	static const char *const of_user[] = { "HOME=", "USER=", "LOGNAME=", "SHELL=" };
 
 	if (spec->terminal && str_starts(entry, "TERM="))
 		return false;
-	for (size_t i = 0; (spec->user || spec->own_environment) && i < ARRAY_SIZE(of_user); i++)
+	for (size_t i = 0; (spec->user || commands->own_environment) && i < ARRAY_SIZE(of_user);
+	     i++)
 		if (str_starts(entry, of_user[i]))
 			return false;
 	return true;
 }
 
-char **exec_environment(const struct places *places, const struct exec_spec *spec,
-			struct error *err)
+char **exec_environment(const struct places *places, const struct place_commands *commands,
+			const struct exec_spec *spec, struct error *err)
 {
 	_cleanup_strv_ char **env = NULL;
 
 	for (char *const *e = places->defaults; *e; e++)
-		if (applies(*e, spec))
+		if (applies(*e, commands, spec))
 			strv_push(&env, xstrdup(*e));
 
+	for (char *const *e = commands->env; e && *e; e++)
+		set_entry(&env, xstrdup(*e));
 	if (spec->env && strv_len(spec->env) > ENTRIES_MAX) {
 		error_set(err, ERR_VALIDATION, "more than %d environment variables", ENTRIES_MAX);
 		return NULL;

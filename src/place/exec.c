@@ -286,12 +286,43 @@ METRIC_HISTOGRAM(START_SECONDS, "berth_exec_start_seconds", "",
 		 "From asking for a command to its start, the making of its relay included");
 METRIC_HISTOGRAM(EXEC_SECONDS, "berth_exec_seconds", "", "How long commands ran");
 
+/* The spec with what holds for every command of its place. */
+static int complete(struct places *places, const struct exec_spec **spec, struct exec_spec *whole,
+		    char ***env, const char **hint, struct error *err)
+{
+	_cleanup_place_ struct open_place *place =
+		place_admit(places, (*spec)->place_id, (*spec)->generation, err);
+	int64_t wall;
+
+	if (!place)
+		return -1;
+	pthread_mutex_lock(&place->lock);
+	*env = exec_environment(places, &place->commands, *spec, err);
+	wall = place->commands.wall_ms;
+	*hint = place->commands.missing_hint;
+	pthread_mutex_unlock(&place->lock);
+	*whole = **spec;
+	if (wall > 0 && (whole->timeout_ms == 0 || whole->timeout_ms > wall))
+		whole->timeout_ms = wall;
+	*spec = whole;
+	return *env ? 0 : -1;
+}
+
+static void error_add(struct error *err, const char *hint)
+{
+	_cleanup_free_ char *said = xstrdup(err->message);
+
+	error_set(err, err->code, "%.199s. %s", said, hint);
+}
+
 int exec_start(struct places *places, const struct exec_spec *spec, struct exec **out,
 	       struct error *err)
 {
 	_cleanup_(env_freep) char **env = NULL;
 	struct opening o = { .type = WIRE_EXEC_START };
 	struct error why = { 0 };
+	struct exec_spec whole;
+	const char *hint;
 	struct exec *exec;
 
 	int64_t start = metric_now_us();
@@ -301,8 +332,7 @@ int exec_start(struct places *places, const struct exec_spec *spec, struct exec 
 		return error_set(err, ERR_VALIDATION, "there is no command");
 	if (spec->cwd && spec->cwd[0] != '/')
 		return error_set(err, ERR_VALIDATION, "a working directory is absolute");
-	env = exec_environment(places, spec, err);
-	if (!env)
+	if (complete(places, &spec, &whole, &env, &hint, err) < 0)
 		return -1;
 	exec = admit(places, spec, err);
 	if (!exec)
@@ -325,6 +355,8 @@ int exec_start(struct places *places, const struct exec_spec *spec, struct exec 
 		exec_send_kill(exec);
 		delist(exec);
 		error_move(err, &why);
+		if (hint && err && err->code == ERR_COMMAND_NOT_FOUND)
+			error_add(err, hint);
 		return -1;
 	}
 	metric_observe_since(&START_SECONDS, start);

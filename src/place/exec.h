@@ -52,6 +52,14 @@ void places_free(struct places *places);
  * stays. */
 void places_detach(struct places *places);
 
+/* What holds for every command of a place. */
+struct place_commands {
+	char **env;               /* "K=V"; what a command brings itself counts more. NULL: none */
+	bool own_environment;     /* who the user is says the place, not this host */
+	int64_t wall_ms;          /* no command runs longer; 0: no limit */
+	const char *missing_hint; /* said when there is no such program; static, or NULL */
+};
+
 struct exec_place {
 	const char *place_id;
 	int64_t generation;
@@ -65,6 +73,7 @@ struct exec_place {
 	const char *label; /* the caller's name for it, told by places_labels; NULL for none */
 	uint32_t pool;     /* native: so many like it are kept ready */
 	bool must_exist; /* it was made before: without a relay it is lost, not to be made again */
+	struct place_commands commands; /* copied */
 	/*
 	 * For a place that cannot take a relay: everything goes through these calls (place/shell/shell.h),
 	 * which may be made until the place is stopped and no call is under way. Taken over by
@@ -75,9 +84,11 @@ struct exec_place {
 /*
  * A place takes execs and file calls only while it is open, and only for the generation it was
  * opened for. Unknown places are closed (ERR_LEASE_ENDED). Opening again with the same generation
- * changes nothing.
+ * changes what holds for commands, and nothing else.
  */
 int places_open(struct places *places, const struct exec_place *place, struct error *err);
+/* That alone, if it is open for that generation. */
+void places_set_commands(struct places *places, const struct exec_place *place);
 /*
  * Makes the relay now instead of with the first exec, so that what cannot be had is known; *walls
  * (wire/walls.h) is what a native place achieved. The place must be open.
@@ -143,7 +154,6 @@ struct exec_spec {
 	char *const *env;       /* "K=V", on top of the minimal set; NULL for none */
 	const char *cwd;        /* absolute; NULL: the place's */
 	const char *user;       /* NULL: the place's */
-	bool own_environment;   /* who the user is says the place, not this host */
 	const void *stdin_data; /* the whole of stdin; NULL with !stdin_stream is /dev/null */
 	size_t stdin_len;
 	bool stdin_stream; /* stdin comes by places_write_stdin, after stdin_data */

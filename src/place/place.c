@@ -37,6 +37,27 @@ static void one_shot_drop(struct one_shot *one_shot)
 	*one_shot = (struct one_shot){ 0 };
 }
 
+/* Values of it may be secrets. */
+static void env_free(char **env)
+{
+	for (char **e = env; e && *e; e++)
+		wipe(*e, strlen(*e));
+	strv_free(env);
+}
+
+static void set_commands(struct open_place *p, const struct place_commands *commands)
+{
+	char **env = NULL;
+
+	for (char **e = commands->env; e && *e; e++)
+		strv_push(&env, xstrdup(*e));
+	pthread_mutex_lock(&p->lock);
+	env_free(p->commands.env);
+	p->commands = *commands;
+	p->commands.env = env;
+	pthread_mutex_unlock(&p->lock);
+}
+
 struct open_place *place_ref(struct open_place *p)
 {
 	atomic_fetch_add(&p->refs, 1);
@@ -59,6 +80,7 @@ void place_unref(struct open_place *p)
 	free(p->cwd);
 	free(p->sandbox);
 	free(p->label);
+	env_free(p->commands.env);
 	free(p);
 }
 
@@ -96,6 +118,7 @@ static struct open_place *place_new(struct places *places, const struct exec_pla
 	}
 	pthread_mutex_init(&p->lock, NULL);
 	cond_init(&p->changed);
+	set_commands(p, &from->commands);
 	return p;
 }
 
@@ -140,6 +163,7 @@ static int open_place(struct places *places, const struct exec_place *from, int 
 	struct open_place **slot = find_locked(places, from->place_id);
 
 	if (*slot && (*slot)->generation == from->generation) {
+		set_commands(*slot, &from->commands);
 		pthread_mutex_unlock(&places->lock);
 		return 0;
 	}
@@ -176,6 +200,17 @@ int places_open(struct places *places, const struct exec_place *from, struct err
 	}
 	steal_fd(&stop_fd);
 	return 0;
+}
+
+void places_set_commands(struct places *places, const struct exec_place *from)
+{
+	pthread_mutex_lock(&places->lock);
+
+	struct open_place *p = *find_locked(places, from->place_id);
+
+	if (p && p->generation == from->generation)
+		set_commands(p, &from->commands);
+	pthread_mutex_unlock(&places->lock);
 }
 
 struct open_place *place_admit_locked(struct places *places, const char *place_id,

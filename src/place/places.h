@@ -44,6 +44,7 @@ struct open_place {
 
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t changed;
+	struct place_commands commands;
 	struct link *link; /* NULL: none; may be down */
 	bool connecting;   /* one thread is at it */
 	bool made;         /* there is, or was, a relay for this holding */
@@ -213,8 +214,8 @@ int journal_read(struct places *places, const char *place_id, journal_take_fn *t
 /* environment.c */
 char **exec_default_environment(void);
 /* NULL with ERR_VALIDATION. */
-char **exec_environment(const struct places *places, const struct exec_spec *spec,
-			struct error *err);
+char **exec_environment(const struct places *places, const struct place_commands *commands,
+			const struct exec_spec *spec, struct error *err);
 
 /* input.c: with the exec's lock held. */
 void exec_input_push(struct exec *exec);

@@ -13,7 +13,7 @@ void place_clear(struct place *place)
 	free(place->provider_ref);
 	free(place->scope);
 	free(place->fingerprint);
-	json_decref(place->config);
+	json_decref(place->config.json);
 	json_decref(place->metadata);
 	free(place->cleanup_action);
 	free(place->cleanup_reason);

@@ -10,7 +10,7 @@
 
 /*
  * A directory of this host that a place has as its /workspace. Only places on this host can have
- * one (provider native); whoever cannot refuses it with ERR_UNPROCESSABLE. Whether the caller may
+ * one (the trait mounts_workspace of their maker); others refuse it with ERR_UNPROCESSABLE. Whether the caller may
  * name the directory is judged before it gets here.
  */
 enum workspace_how {
@@ -23,6 +23,12 @@ struct workspace_mount {
 	const char *masks; /* overlay: file that says what is not to be seen; NULL: nothing */
 };
 const char *workspace_how_name(enum workspace_how how); /* "overlay", "bind" */
+
+/* A config as rows have it: secrets by their names. What makers get is a runtime config made of
+ * it (driver/maker.h), which is another type, so that it cannot get into a row or an answer. */
+struct stored_config {
+	json_t *json;
+};
 
 struct place {
 	char id[ID_SIZE], company_id[ID_SIZE], environment_id[ID_SIZE];
@@ -39,9 +45,9 @@ struct place {
 	enum fencing fencing;
 	bool discoverable; /* its provider can list what it has */
 	int64_t absence_ms;
-	json_t *config;       /* stored provider config at the time it was made */
-	json_t *metadata;     /* what the provider said about it */
-	char *cleanup_action; /* "release" or "destroy" while state is cleanup */
+	struct stored_config config; /* of its maker, at the time it was made */
+	json_t *metadata;            /* what the provider said about it */
+	char *cleanup_action;        /* "release" or "destroy" while state is cleanup */
 	int64_t cleanup_attempts, cleanup_next_at;
 	char *cleanup_reason;
 	int64_t retain_until;

@@ -1,7 +1,7 @@
 #include "run/adapter.h"
 
 #include "base/text.h"
-#include "driver/provider.h"
+#include "driver/maker.h"
 
 #define PROMPT_TEMPLATE_MAX (64 << 10)
 
@@ -126,20 +126,25 @@ static json_t *drivers_json(const struct adapter *adapter, unsigned usable)
 	return drivers;
 }
 
-/* `fake` is for probes and tests: it is never offered for runs. */
-static json_t *providers_json(const struct adapter *adapter)
+/* Those for tests are never offered for runs. */
+static json_t *providers_json(const struct makers *makers, const struct adapter *adapter)
 {
 	json_t *providers = json_object();
 
-	for (const struct provider *const *p = provider_list(); *p; p++)
-		json_put_str(providers, (*p)->key,
-			     status(*p != &PROVIDER_FAKE &&
-				    adapter_allows(adapter->type, DRIVER_SANDBOX)));
+	for (size_t i = 0; i < makers->count; i++) {
+		const struct maker *maker = makers->items[i];
+
+		if (maker->driver == DRIVER_SANDBOX)
+			json_put_str(providers, maker->key,
+				     status(!maker->traits.for_tests &&
+					    adapter_allows(adapter->type, maker->driver)));
+	}
 	return providers;
 }
 
-json_t *adapter_capabilities(unsigned usable)
+json_t *adapter_capabilities(const struct makers *makers)
 {
+	unsigned usable = makers_usable(makers);
 	json_t *list = json_array();
 
 	for (const struct adapter *a = ADAPTERS; a->type; a++) {
@@ -147,7 +152,7 @@ json_t *adapter_capabilities(unsigned usable)
 
 		json_put_str(entry, "adapterType", a->type);
 		json_put_new(entry, "drivers", drivers_json(a, usable));
-		json_put_new(entry, "sandboxProviders", providers_json(a));
+		json_put_new(entry, "sandboxProviders", providers_json(makers, a));
 		json_array_append_new(list, entry);
 	}
 	return list;

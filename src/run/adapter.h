@@ -33,7 +33,8 @@ const struct adapter *adapter_find(const char *type); /* NULL: not one we know *
  */
 bool adapter_allows(const char *type, enum driver_kind driver);
 /* The `adapters` of spec 01 F.5: array of {adapterType, drivers, sandboxProviders}. */
-json_t *adapter_capabilities(unsigned usable); /* drivers of this server, bit n is driver n */
+struct makers;
+json_t *adapter_capabilities(const struct makers *makers);
 /* Array of everything in the table that clients may want to know. */
 json_t *adapter_list(unsigned usable);
 

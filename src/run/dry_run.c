@@ -106,7 +106,8 @@ json_t *run_plan_files(struct runs *runs, const json_t *wish, const struct envir
 		.show = json_array_at(wish, "show"),
 		.allow_large = json_bool(wish, "allowLarge", false),
 		.is_local = !environment || environment->driver == DRIVER_LOCAL,
-		.is_native = environment && files_native(environment),
+		.mounts = environment &&
+			  environment_traits(runs->makers, environment).mounts_workspace,
 		.takes_relay = !environment || files_take_relay(environment),
 	};
 	json_t *plan = NULL;

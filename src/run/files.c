@@ -262,21 +262,16 @@ int files_are_shared(struct runs *runs, const char *run_id, const char *path, bo
 	return 0;
 }
 
-bool files_native(const struct environment *environment)
-{
-	return environment->driver == DRIVER_SANDBOX &&
-	       str_equal(json_str(environment->config, "provider"), PROVIDER_NATIVE.key);
-}
-
 bool files_take_relay(const struct environment *environment)
 {
 	return !json_is_false(json_object_get(environment->config, "relay"));
 }
 
-bool files_mount(const struct workspace_state *state, const struct environment *environment,
-		 const char *masks, struct workspace_mount *mount)
+bool files_mount(const struct makers *makers, const struct workspace_state *state,
+		 const struct environment *environment, const char *masks,
+		 struct workspace_mount *mount)
 {
-	if (!files_native(environment) ||
+	if (!environment_traits(makers, environment).mounts_workspace ||
 	    (state->mode != MODE_OVERLAY && state->mode != MODE_IN_PLACE))
 		return false;
 	*mount = (struct workspace_mount){
@@ -292,15 +287,19 @@ void files_root(const struct files *f, const json_t *metadata, const char *asked
 {
 	const struct workspace_state *s = f->state;
 	const char *directory = json_str_nonblank(metadata, "remoteCwd");
-	bool local = f->place->driver == DRIVER_LOCAL;
-	bool native = str_equal(f->place->provider, PROVIDER_NATIVE.key);
+	const struct traits traits =
+		makers_traits(f->runs->makers, f->place->driver, f->place->provider);
+	bool local = traits.is_host;
 
 	if (local && s->mode == MODE_COPY && !asked)
 		*root = xasprintf("%s/runs/%s", f->runs->home_path, f->id);
 	else if (local && s->mode != MODE_COPY)
 		*root = xstrdup(s->worktree ? s->worktree : s->path);
 	else
-		*root = xstrdup(asked ? asked : native && directory ? directory : PLACE_DIRECTORY);
-	*shown = local || native || !directory ? xstrdup(*root)
-					       : xasprintf("%s%s", directory, *root);
+		*root = xstrdup(asked                                  ? asked
+				: !traits.below_directory && directory ? directory
+								       : PLACE_DIRECTORY);
+	*shown = local || !traits.below_directory || !directory
+			 ? xstrdup(*root)
+			 : xasprintf("%s%s", directory, *root);
 }

@@ -73,9 +73,9 @@ int files_are_shared(struct runs *runs, const char *run_id, const char *path, bo
  */
 void files_root(const struct files *files, const json_t *lease_metadata, const char *asked,
 		char **root, char **shown);
-bool files_native(const struct environment *environment);
 /* False where a provider was told that its places take no relay. */
 bool files_take_relay(const struct environment *environment);
 /* What is to be mounted as the place's workspace; false: nothing. Borrows from the state. */
-bool files_mount(const struct workspace_state *state, const struct environment *environment,
-		 const char *masks, struct workspace_mount *mount);
+bool files_mount(const struct makers *makers, const struct workspace_state *state,
+		 const struct environment *environment, const char *masks,
+		 struct workspace_mount *mount);

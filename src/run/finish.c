@@ -33,7 +33,7 @@ static void describe_exit(const struct run_job *w, struct run_ending *end, char 
 	case EXEC_TIMEOUT:
 		end->status = RUN_TIMED_OUT;
 		*text = xasprintf("the command ran longer than %lld ms and was ended",
-				  (long long)run_time_limit(w->run, w->place.config));
+				  (long long)run_time_limit(w->run, w->place.config.json));
 		end->error_code = error_code_name(ERR_TIMEOUT);
 		break;
 	case EXEC_CANCELLED:

@@ -45,6 +45,7 @@ json_t *lease_stage_files(struct runs *runs, const struct lease *lease, const st
 			       .place = place,
 			       .generation = lease->generation,
 			       .cancel_fd = runs->stop_fd };
+	const struct traits traits = makers_traits(runs->makers, place->driver, place->provider);
 	const struct workspace_request wanted = {
 		.run_id = lease->id,
 		.path = json_str(wish, "path"),
@@ -52,8 +53,8 @@ json_t *lease_stage_files(struct runs *runs, const struct lease *lease, const st
 		.careful = json_bool(wish, "careful", false),
 		.show = json_array_at(wish, "show"),
 		.allow_large = json_bool(wish, "allowLarge", false),
-		.is_local = place->driver == DRIVER_LOCAL,
-		.is_native = str_equal(place->provider, PROVIDER_NATIVE.key),
+		.is_local = traits.is_host,
+		.mounts = traits.mounts_workspace,
 		.takes_relay = !json_is_true(json_object_get(place->metadata, PLACE_NO_RELAY)),
 	};
 

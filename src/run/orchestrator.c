@@ -125,7 +125,7 @@ static int explain_default(const struct run_job *w, struct error *err)
 static int acquire(struct run_job *w, struct error *err)
 {
 	struct workspace_mount mount;
-	bool mounts = files_mount(&w->files, &w->environment, w->masks, &mount);
+	bool mounts = files_mount(w->o->makers, &w->files, &w->environment, w->masks, &mount);
 	int acquired = acquire_place(w, mounts ? &mount : NULL, err);
 
 	/* Who makes the place may know better whether it can have the directory itself. */
@@ -296,7 +296,7 @@ static int execute(struct run_job *w, struct error *err)
 		.cwd = w->cwd,
 		.stdin_data = w->run->stdin_data,
 		.stdin_len = w->run->stdin_len,
-		.timeout_ms = run_time_limit(w->run, w->place.config),
+		.timeout_ms = run_time_limit(w->run, w->place.config.json),
 		/* Until the row says how it ended; the relay itself ends with the lease after that.
 		 */
 		.keep_exit = true,
@@ -308,7 +308,7 @@ static int execute(struct run_job *w, struct error *err)
 	if (runlog_open(w->o->logs, w->run->id, &log, err) < 0)
 		return -1;
 	spec.log = log;
-	outcome = driver_start(w->o->drivers, &w->place, &spec, &exec, err);
+	outcome = maker_start(w->o->makers, &w->place, &spec, &exec, err);
 	if (outcome == 0) {
 		_cleanup_error_ struct error unrecorded = { 0 };
 

@@ -19,7 +19,7 @@ struct orchestration {
 	struct db *db;
 	struct clock *clock;
 	struct leases *leases;
-	const struct drivers *drivers;
+	const struct makers *makers;
 	struct places *places;
 	struct runlog_store *logs;
 	const char *api_url, *home_path;

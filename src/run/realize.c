@@ -121,8 +121,8 @@ int job_realize(struct run_job *w, struct error *err)
 	workspace.local_path = local_path;
 	workspace.remote_path = json_str_nonblank(w->lease.metadata, "remoteCwd");
 	workspace.request = w->request;
-	if (driver_realize(w->o->drivers, &w->place, w->lease.id, &workspace, &w->realization,
-			   err) < 0)
+	if (maker_realize(w->o->makers, &w->place, w->lease.id, &workspace, &w->realization, err) <
+	    0)
 		return step_failed(err, ERR_REALIZE, "realize", &w->environment);
 	/* What cannot run there was refused before the lease: here the place itself is wrong. */
 	if (execution_target(job_adapter(w), &w->environment, w->lease.metadata, &w->target, err) <
@@ -328,7 +328,7 @@ int provision_run(struct orchestration *o, const struct provision *p, char **det
 	if (runlog_open(o->logs, log_name, &log, err) < 0)
 		return -1;
 	spec.log = log;
-	outcome = driver_start(o->drivers, p->place, &spec, &exec, err);
+	outcome = maker_start(o->makers, p->place, &spec, &exec, err);
 	if (outcome == 0)
 		outcome = exec_wait(exec, &result, err);
 	runlog_close(log);

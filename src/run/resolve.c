@@ -164,7 +164,7 @@ static int check_host(struct run_job *w, const char *source, struct error *err)
 
 	if (w->environment.driver != DRIVER_LOCAL)
 		return 0;
-	if (w->o->drivers->host->no_local)
+	if (w->o->makers->host->no_local)
 		return refuse_host(err);
 	count_levels(w, source, &d);
 	count_links(w, source, &d);

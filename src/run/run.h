@@ -57,7 +57,7 @@ struct runs_options {
 	struct clock *clock;
 	const struct node *node;
 	struct leases *leases;
-	const struct drivers *drivers;
+	const struct makers *makers;
 	struct places *places;
 	struct runlog_store *logs;
 	struct quota quota;    /* of each company */

@@ -62,7 +62,7 @@ int runs_new(const struct runs_options *options, struct runs **out, struct error
 	runs->clock = options->clock;
 	runs->node = options->node;
 	runs->leases = options->leases;
-	runs->drivers = options->drivers;
+	runs->makers = options->makers;
 	runs->places = options->places;
 	runs->logs = options->logs;
 	runs->quota = options->quota;
@@ -246,7 +246,7 @@ static void *job_run(void *arg)
 		.db = runs->db,
 		.clock = runs->clock,
 		.leases = runs->leases,
-		.drivers = runs->drivers,
+		.makers = runs->makers,
 		.places = runs->places,
 		.logs = runs->logs,
 		.api_url = runs->api_url,

@@ -31,7 +31,7 @@ struct runs {
 	struct clock *clock;
 	const struct node *node;
 	struct leases *leases;
-	const struct drivers *drivers;
+	const struct makers *makers;
 	struct places *places;
 	struct runlog_store *logs;
 	int max_parallel;

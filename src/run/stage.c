@@ -59,7 +59,7 @@ static int prepare_as(struct run_job *w, enum workspace_mode mode, struct error 
 		.show = json_array_at(asked, "show"),
 		.allow_large = json_bool(asked, "allowLarge", false),
 		.is_local = w->environment.driver == DRIVER_LOCAL,
-		.is_native = files_native(&w->environment),
+		.mounts = environment_traits(w->o->makers, &w->environment).mounts_workspace,
 		.takes_relay = files_take_relay(&w->environment),
 	};
 

@@ -123,8 +123,8 @@ static int read_declaration(struct declaration *d, struct error *err)
 	driver_kind_parse(json_str(item, "driver"), &d->wanted.driver);
 	if (status)
 		environment_status_parse(status, &d->wanted.status);
-	d->config = driver_normalize(&d->server->drivers, d->wanted.driver, config ? config : empty,
-				     true, err);
+	d->config = maker_normalize(&d->server->makers, d->wanted.driver, config ? config : empty,
+				    true, err);
 	if (!d->config)
 		return -1;
 	d->wanted.config = d->config;
@@ -253,26 +253,19 @@ json_t *environments_ensure(struct server *server, const json_t *wanted)
 	return said;
 }
 
-/* Providers keep their state in a directory that is opened with its first use, which is none. */
+/* Makers open their directories with the first use, which is none here. */
 int environment_declared_check(const json_t *item, bool allow_fake, struct error *err)
 {
-	_cleanup_close_ int nowhere = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	const struct provider_host_options options = { .state_dirfd = nowhere,
-						       .state_path = "/",
-						       .allow_fake = allow_fake };
-	struct driver_host host = { 0 };
-	const struct drivers drivers = { .host = &host, .table = DRIVERS_DEFAULT };
+	struct maker_host host = { .allow_fake = allow_fake };
 	_cleanup_json_ json_t *empty = json_object(), *taken = NULL;
 	const json_t *config = json_object_at(item, "config");
 	enum driver_kind driver;
+	struct makers makers;
 
 	if (!driver_kind_parse(json_str(item, "driver"), &driver))
 		return error_set(err, ERR_VALIDATION, "unknown driver");
-	if (nowhere < 0)
-		return error_errno(err, errno, "/");
-	if (provider_host_new(&options, &host.providers, err) < 0)
-		return -1;
-	taken = driver_normalize(&drivers, driver, config ? config : empty, true, err);
-	provider_host_free(host.providers);
+	makers_init(&makers, &host);
+	taken = maker_normalize(&makers, driver, config ? config : empty, true, err);
+	makers_clear(&makers);
 	return taken ? 0 : -1;
 }

@@ -1,7 +1,7 @@
 /*
  * The server's life:
  *
- *   data directory, lock -> database -> node -> places -> providers, drivers -> leases -> runs
+ *   data directory, lock -> database -> node -> places -> makers -> leases -> runs
  *   -> sockets (clients may connect and wait) -> recovery -> serving -> stop, in the other order
  */
 #include "api/server.h"
@@ -173,8 +173,6 @@ static int open_places(struct server *server, struct error *err)
 	_cleanup_close_ int providers = -1, spool = -1, home = -1;
 	_cleanup_free_ char *providers_path = path_join(server->data_path, "providers");
 	_cleanup_free_ char *runtime_path = path_join(server->data_path, "keeper");
-	_cleanup_free_ char *socket_dir =
-		server->options.socket_path ? directory_of(server->socket_path) : NULL;
 	struct places_options places_options = {
 		.clock = &server->clock,
 		.owner = server->node.id,
@@ -192,19 +190,11 @@ static int open_places(struct server *server, struct error *err)
 		return -1;
 	dir_sweep_temporary(spool);
 
-	struct provider_host_options provider_options = {
-		.state_dirfd = providers,
-		.state_path = providers_path,
-		.allow_fake = server->options.allow_fake,
-		.clock = &server->clock,
-		.places = server->places,
-		.socket_dir = socket_dir,
-	};
 	struct leases_options lease_options = {
 		.db = server->db,
 		.clock = &server->clock,
 		.node = &server->node,
-		.drivers = &server->drivers,
+		.makers = &server->makers,
 		.spool_dirfd = spool,
 		.sweep_ms = server->options.sweep_ms,
 		.reconcile_ms = server->options.reconcile_ms,
@@ -214,18 +204,20 @@ static int open_places(struct server *server, struct error *err)
 		.absence_ms = server->options.absence_ms,
 	};
 
-	if (provider_host_new(&provider_options, &server->providers, err) < 0)
-		return -1;
 	server->home_path = path_join(server->data_path, "home");
-	server->driver_host = (struct driver_host){
-		.providers = server->providers,
+	server->socket_dir = server->options.socket_path ? directory_of(server->socket_path) : NULL;
+	server->maker_host = (struct maker_host){
 		.places = server->places,
 		.clock = &server->clock,
-		.home_path = server->home_path,
 		.db = server->db,
+		.home_path = server->home_path,
+		.socket_dir = server->socket_dir,
+		.allow_fake = server->options.allow_fake,
 		.no_local = server->options.no_local,
 	};
-	server->drivers = (struct drivers){ &server->driver_host, DRIVERS_DEFAULT };
+	if (maker_store_new(providers, providers_path, &server->maker_host.store, err) < 0)
+		return -1;
+	makers_init(&server->makers, &server->maker_host);
 	server->sandbox = sandbox_config(server, err);
 	server->default_place =
 		(struct default_place){ server->options.default_environment, server->sandbox };
@@ -242,7 +234,7 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		return -1;
 
 	struct execs_options exec_options = {
-		.drivers = &server->drivers,
+		.makers = &server->makers,
 		.places = server->places,
 		.leases = server->leases,
 		.clock = &server->clock,
@@ -254,7 +246,7 @@ static int open_runs(struct server *server, const char *api_url, struct error *e
 		.clock = &server->clock,
 		.node = &server->node,
 		.leases = server->leases,
-		.drivers = &server->drivers,
+		.makers = &server->makers,
 		.places = server->places,
 		.logs = server->run_logs,
 		.api_url = api_url,
@@ -539,8 +531,10 @@ void server_free(struct server *server)
 	execs_free(server->execs);
 	if (server->leases)
 		leases_free(server->leases);
-	provider_host_free(server->providers);
+	maker_store_free(server->maker_host.store);
 	places_free(server->places);
+	makers_clear(&server->makers);
+	free(server->socket_dir);
 	if (server->run_logs)
 		runlog_store_close(server->run_logs);
 	db_close(server->db);

@@ -101,7 +101,7 @@ static int choose_auto(const struct workspace_request *wish, enum workspace_mode
 		return error_set(err, ERR_UNPROCESSABLE,
 				 "this place takes no relay, so no files can be brought there: "
 				 "run with mode none");
-	if (!wish->is_native || wish->shared)
+	if (!wish->mounts || wish->shared)
 		return 0;
 	if (overlay_suits(wish->path, &why) == 0)
 		*mode = MODE_OVERLAY;
@@ -120,12 +120,12 @@ static int check_mode(const struct workspace_request *wish, enum workspace_mode 
 
 	if (mode == MODE_NONE)
 		return 0;
-	if (mode == MODE_OVERLAY && !wish->is_native)
+	if (mode == MODE_OVERLAY && !wish->mounts)
 		return error_set(err, ERR_UNPROCESSABLE,
 				 "mode overlay needs a native place: use copy");
 	if (mode == MODE_OVERLAY)
 		return overlay_suits(wish->path, err);
-	if (mode == MODE_IN_PLACE && !wish->is_local && !wish->is_native)
+	if (mode == MODE_IN_PLACE && !wish->is_local && !wish->mounts)
 		return error_set(err, ERR_UNPROCESSABLE,
 				 "mode in_place needs a place on this host: use copy");
 	if (!in_place && !wish->takes_relay)

@@ -40,9 +40,10 @@ struct workspace_request {
 	bool careful;     /* what runs by itself is kept beside */
 	json_t *show;     /* array of paths that are seen although they are hidden; NULL: none */
 	bool allow_large; /* the guards below do not count */
-	bool is_local, is_native; /* kind of the place that is to come */
-	bool takes_relay;         /* false: only none and, on local, in_place */
-	bool shared;              /* another run has the same tree now */
+	bool is_local;    /* the place that is to come is this host */
+	bool mounts;      /* or can have a directory of it mounted */
+	bool takes_relay; /* false: only none and, on local, in_place */
+	bool shared;      /* another run has the same tree now */
 };
 /* Guards: refused unless allow_large. */
 #define WORKSPACE_MAX_FILES 200000

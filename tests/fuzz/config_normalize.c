@@ -3,34 +3,18 @@
  * writable, and must not share anything with the input; what is refused is refused with 422.
  */
 #include <assert.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
-#include "driver/driver.h"
+#include "driver/maker.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct drivers *drivers(void)
+static const struct makers *all_makers(void)
 {
-	static struct clock clock;
-	static struct driver_host host;
-	static struct drivers all = { .host = &host, .table = DRIVERS_DEFAULT };
-	static int dirfd = -1;
+	static struct maker_host host = { .allow_fake = true };
+	static struct makers all;
 
-	if (dirfd < 0) {
-		dirfd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		clock_init_system(&clock);
-
-		struct provider_host_options options = {
-			.state_dirfd = dirfd,
-			.state_path = ".",
-			.allow_fake = true,
-			.clock = &clock,
-		};
-
-		if (provider_host_new(&options, &host.providers, NULL) < 0)
-			abort();
-	}
+	if (!all.count)
+		makers_init(&all, &host);
 	return &all;
 }
 
@@ -49,14 +33,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 
 	_cleanup_free_ char *before = json_text(config);
-	_cleanup_json_ json_t *once = driver_normalize(drivers(), kind, config, saving, &err);
+	_cleanup_json_ json_t *once = maker_normalize(all_makers(), kind, config, saving, &err);
 
 	if (!once) {
 		assert(err.code == ERR_UNPROCESSABLE && err.message[0]);
 		return 0;
 	}
 
-	_cleanup_json_ json_t *twice = driver_normalize(drivers(), kind, once, saving, &err);
+	_cleanup_json_ json_t *twice = maker_normalize(all_makers(), kind, once, saving, &err);
 	_cleanup_free_ char *after = json_text(config);
 
 	assert(twice && json_equal(once, twice));

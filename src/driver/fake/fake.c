@@ -1,5 +1,5 @@
 /*
- * The `fake` provider: deterministic, without a boundary, and willing to misbehave (fake_faults.h).
+ * Maker `fake`: deterministic, without a boundary, and willing to misbehave (fake_faults.h).
  * It stands in for a cloud in every test of leases, so it keeps its own truth: an inventory on disk
  * outside the database, and for each place a scratch directory in which commands really run.
  *
@@ -14,7 +14,7 @@
  * no relay, and commands run by fake_execute.h. They are found again by a mark in their
  * environment, so that what a killed server left running ends with the place.
  */
-#include "driver/provider.h"
+#include "driver/maker.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -27,7 +27,6 @@
 #include "driver/fake/fake_execute.h"
 #include "driver/fake/fake_faults.h"
 #include "driver/fake/fake_journal.h"
-#include "driver/host.h"
 
 #define KEY "fake"
 #define DEFAULT_IMAGE "ubuntu:24.04"
@@ -70,9 +69,11 @@ static const struct config_rule CONFIG_RULES[] = {
 
 static const struct config_schema CONFIG = { .fields = CONFIG_FIELDS, .rules = CONFIG_RULES };
 
-static json_t *fake_normalize(const json_t *config, bool allow_faults, struct error *err)
+static json_t *fake_normalize(const struct maker *self, const json_t *config, bool saving,
+			      struct error *err)
 {
-	if (json_object_get(config, "faults") && !allow_faults) {
+	(void)saving;
+	if (json_object_get(config, "faults") && !self->host->allow_fake) {
 		error_set(err, ERR_UNPROCESSABLE,
 			  "Invalid environment config: faults need a server that allows the fake "
 			  "provider (--allow-fake)");
@@ -112,8 +113,8 @@ static json_t *description(const json_t *config)
 }
 
 struct fake {
-	struct provider_host *host;
-	int dirfd; /* of the provider's directory; the host's, as is the path */
+	struct maker_host *host;
+	int dirfd; /* of the maker's directory; the host's, as is the path */
 	const char *path;
 	struct fake_journal *journal;
 };
@@ -126,7 +127,7 @@ static void fake_free(void *state)
 	free(fake);
 }
 
-static int fake_open(struct provider_host *host, int dirfd, const char *path, void **state,
+static int fake_open(struct maker_host *host, int dirfd, const char *path, void **state,
 		     struct error *err)
 {
 	struct fake_journal *journal;
@@ -141,13 +142,13 @@ static int fake_open(struct provider_host *host, int dirfd, const char *path, vo
 	return 0;
 }
 
-static const struct provider_state_kind STATE = { KEY, fake_open, fake_free };
+static const struct maker_state_kind STATE = { KEY, fake_open, fake_free };
 
-static struct fake *fake_of(struct provider_host *host, struct error *err)
+static struct fake *fake_of(const struct maker *self, struct error *err)
 {
 	void *state;
 
-	return provider_host_state(host, &STATE, &state, err) < 0 ? NULL : state;
+	return maker_host_state(self->host, &STATE, &state, err) < 0 ? NULL : state;
 }
 
 /* "places/<hash>", or the workspace in it. */
@@ -176,34 +177,35 @@ static int begin(struct fake *fake, enum fake_operation operation, const json_t 
 		.deadline_ms = deadline_ms,
 	};
 
-	if (provider_host_allows_fake(fake->host))
+	if (fake->host->allow_fake)
 		plan.faults = json_object_at(config, "faults");
-	return fake_call_begin(fake->journal, provider_host_clock(fake->host), &plan, call, err);
+	return fake_call_begin(fake->journal, fake->host->clock, &plan, call, err);
 }
 
 /* For operations that know a place only by its name. */
-static int begin_for(struct fake *fake, enum fake_operation operation, const json_t *config,
-		     const char *ref, int64_t deadline_ms, struct fake_call *call,
+static int begin_for(struct fake *fake, enum fake_operation operation,
+		     const struct place_view *place, int64_t deadline_ms, struct fake_call *call,
 		     struct error *err)
 {
-	_cleanup_json_ json_t *place = fake_journal_get(fake->journal, ref);
-	const char *environment = json_str(place, "environmentId");
+	_cleanup_json_ json_t *known = fake_journal_get(fake->journal, place->ref);
+	const char *environment = json_str(known, "environmentId");
 
-	if (begin(fake, operation, config, environment ? environment : ref, deadline_ms, call,
-		  err) < 0)
+	if (begin(fake, operation, place->config.json, environment ? environment : place->ref,
+		  deadline_ms, call, err) < 0)
 		return -1;
 	return call->fail ? fake_call_refuse(call, err) : 0;
 }
 
-static int fake_probe(struct provider_host *host, const json_t *config, struct probe *out,
-		      struct error *err)
+static int fake_probe(const struct maker *self, const struct place_view *wanted,
+		      int64_t deadline_ms, struct probe *out, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
+	const json_t *config = wanted->config.json;
+	struct fake *fake = fake_of(self, err);
 	_cleanup_free_ char *scope = json_canonical(config);
 	_cleanup_error_ struct error refusal = { 0 };
 	struct fake_call call;
 
-	if (!fake || begin(fake, FAKE_PROBE, config, scope, 0, &call, err) < 0 ||
+	if (!fake || begin(fake, FAKE_PROBE, config, scope, deadline_ms, &call, err) < 0 ||
 	    fake_call_end(&call, err) < 0)
 		return -1;
 	if (call.fail)
@@ -219,19 +221,21 @@ static int fake_probe(struct provider_host *host, const json_t *config, struct p
 	return 0;
 }
 
-static char *fake_ref(const struct provider_request *request)
+static char *fake_name(const struct maker *self, const struct place_view *wanted)
 {
-	const char *run = request->run_id ? request->run_id : request->lease_id;
+	const char *run = wanted->run_id ? wanted->run_id : wanted->lease_id;
 
-	if (is_reusable(request->config))
-		return xasprintf("sandbox://" KEY "/%s", request->environment_id);
-	return xasprintf("sandbox://" KEY "/%s/%s", run, request->lease_id);
+	(void)self;
+	if (is_reusable(wanted->config.json))
+		return xasprintf("sandbox://" KEY "/%s", wanted->environment_id);
+	return xasprintf("sandbox://" KEY "/%s/%s", run, wanted->lease_id);
 }
 
-static int make_place(struct fake *fake, const char *ref, const struct provider_request *request,
+static int make_place(struct fake *fake, const char *ref, const struct place_view *wanted,
 		      struct error *err)
 {
-	const char *image = image_of(request->config);
+	const json_t *config = wanted->config.json;
+	const char *image = image_of(config);
 	_cleanup_json_ json_t *known = fake_journal_get(fake->journal, ref);
 	_cleanup_json_ json_t *place = NULL;
 
@@ -239,20 +243,20 @@ static int make_place(struct fake *fake, const char *ref, const struct provider_
 		if (!str_equal(json_str(known, "image"), image))
 			return error_set(err, ERR_CONFLICT, "%s exists with image \"%.100s\"", ref,
 					 json_str(known, "image"));
-		if (has_relay(known) != has_relay(request->config))
+		if (has_relay(known) != has_relay(config))
 			return error_set(err, ERR_CONFLICT, "%s exists %s a relay", ref,
 					 has_relay(known) ? "with" : "without");
 		return 0;
 	}
 	place = json_object();
-	json_put_str(place, "environmentId", request->environment_id);
-	json_put_str(place, "leaseId", request->lease_id);
+	json_put_str(place, "environmentId", wanted->environment_id);
+	json_put_str(place, "leaseId", wanted->lease_id);
 	json_put_str(place, "image", image);
-	json_put_bool(place, "reuseLease", is_reusable(request->config));
-	if (!has_relay(request->config))
+	json_put_bool(place, "reuseLease", is_reusable(config));
+	if (!has_relay(config))
 		json_put_bool(place, "relay", false);
 
-	json_t *inventory = json_object_at(json_object_at(request->config, "faults"), "inventory");
+	json_t *inventory = json_object_at(json_object_at(config, "faults"), "inventory");
 
 	/* The config may be gone when the inventory is asked for: its plan stays with the place. */
 	if (inventory) {
@@ -297,86 +301,87 @@ static int remove_place(struct fake *fake, const char *ref, struct error *err)
 	return fake_journal_remove(fake->journal, ref, err);
 }
 
-static void grant(struct fake *fake, const json_t *config, const char *ref,
-		  struct provider_lease *out)
+static void grant(struct fake *fake, const json_t *config, const char *ref, struct made_place *out)
 {
 	_cleanup_free_ char *workspace = workspace_path(fake, ref);
 
-	*out = (struct provider_lease){ .ref = xstrdup(ref),
-					.metadata = description(config),
-					.no_relay = !has_relay(config) };
+	*out = (struct made_place){ .ref = xstrdup(ref),
+				    .metadata = description(config),
+				    .no_relay = !has_relay(config) };
 	json_put_str(out->metadata, "remoteCwd", workspace);
 }
 
-static int fake_acquire(struct provider_host *host, const struct provider_request *request,
-			struct provider_lease *out, struct error *err)
+static int fake_acquire(const struct maker *self, const struct place_view *wanted,
+			int64_t deadline_ms, struct made_place *out, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
-	_cleanup_free_ char *ref = fake_ref(request);
+	struct fake *fake = fake_of(self, err);
+	_cleanup_free_ char *ref = fake_name(self, wanted);
 	struct fake_call call;
 
-	if (!fake || begin(fake, FAKE_ACQUIRE, request->config, request->environment_id,
-			   request->deadline_ms, &call, err) < 0)
+	if (!fake || begin(fake, FAKE_ACQUIRE, wanted->config.json, wanted->environment_id,
+			   deadline_ms, &call, err) < 0)
 		return -1;
 	if (call.fail)
 		return fake_call_refuse(&call, err);
-	if (make_place(fake, ref, request, err) < 0 ||
-	    (call.twice && make_place(fake, ref, request, err) < 0) ||
+	if (make_place(fake, ref, wanted, err) < 0 ||
+	    (call.twice && make_place(fake, ref, wanted, err) < 0) ||
 	    (call.lose && remove_place(fake, ref, err) < 0) || fake_call_end(&call, err) < 0)
 		return -1;
-	grant(fake, request->config, ref, out);
+	grant(fake, wanted->config.json, ref, out);
 	return 0;
 }
 
-static int fake_resume(struct provider_host *host, const struct provider_request *request,
-		       const char *ref, struct provider_lease *out, struct error *err)
+static int fake_resume(const struct maker *self, const struct place_view *place,
+		       int64_t deadline_ms, struct made_place *out, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
+	struct fake *fake = fake_of(self, err);
 	struct fake_call call;
 
-	if (!fake || begin(fake, FAKE_RESUME, request->config, request->environment_id,
-			   request->deadline_ms, &call, err) < 0)
+	if (!fake || begin(fake, FAKE_RESUME, place->config.json, place->environment_id,
+			   deadline_ms, &call, err) < 0)
 		return -1;
 	if (call.fail)
 		return fake_call_refuse(&call, err);
-	if ((call.lose && remove_place(fake, ref, err) < 0) || fake_call_end(&call, err) < 0)
+	if ((call.lose && remove_place(fake, place->ref, err) < 0) || fake_call_end(&call, err) < 0)
 		return -1;
 
-	_cleanup_json_ json_t *place = fake_journal_get(fake->journal, ref);
+	_cleanup_json_ json_t *known = fake_journal_get(fake->journal, place->ref);
 
-	if (!place)
+	if (!known)
 		return 0;
-	grant(fake, request->config, ref, out);
+	grant(fake, place->config.json, place->ref, out);
 	json_put_bool(out->metadata, "resumedLease", true);
 	return 1;
 }
 
-static int fake_release(struct provider_host *host, const json_t *config, const char *ref,
-			const char *status, struct error *err)
+static int fake_release(const struct maker *self, const struct place_view *place,
+			const char *status, int64_t deadline_ms, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
+	struct fake *fake = fake_of(self, err);
 	struct fake_call call;
 
 	(void)status; /* how a run ended is all the same to a directory */
-	if (!fake || begin_for(fake, FAKE_RELEASE, config, ref, 0, &call, err) < 0)
+	if (!fake || end_commands(fake, place->ref, END_MS, err) < 0 ||
+	    begin_for(fake, FAKE_RELEASE, place, deadline_ms, &call, err) < 0)
 		return -1;
-	if (call.lose || !is_reusable(config)) {
-		if (remove_place(fake, ref, err) < 0 ||
-		    (call.twice && remove_place(fake, ref, err) < 0))
+	if (call.lose || !is_reusable(place->config.json)) {
+		if (remove_place(fake, place->ref, err) < 0 ||
+		    (call.twice && remove_place(fake, place->ref, err) < 0))
 			return -1;
 	}
 	return fake_call_end(&call, err);
 }
 
-static int fake_destroy(struct provider_host *host, const json_t *config, const char *ref,
-			struct error *err)
+static int fake_destroy(const struct maker *self, const struct place_view *place,
+			int64_t deadline_ms, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
+	struct fake *fake = fake_of(self, err);
 	struct fake_call call;
 
-	if (!fake || begin_for(fake, FAKE_DESTROY, config, ref, 0, &call, err) < 0)
+	if (!fake || begin_for(fake, FAKE_DESTROY, place, deadline_ms, &call, err) < 0)
 		return -1;
-	if (remove_place(fake, ref, err) < 0 || (call.twice && remove_place(fake, ref, err) < 0))
+	if (remove_place(fake, place->ref, err) < 0 ||
+	    (call.twice && remove_place(fake, place->ref, err) < 0))
 		return -1;
 	return fake_call_end(&call, err);
 }
@@ -397,10 +402,10 @@ static int begin_listing(struct fake *fake, const json_t *place, json_t *times, 
 	return fake_call_end(&call, err);
 }
 
-static int fake_inventory(struct provider_host *host, struct provider_inventory *out,
-			  struct error *err)
+static int fake_inventory(const struct maker *self, int64_t deadline_ms,
+			  struct maker_inventory *out, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
+	struct fake *fake = fake_of(self, err);
 	_cleanup_json_ json_t *places = fake ? fake_journal_places(fake->journal) : NULL;
 	_cleanup_json_ json_t *times = json_object(); /* how often to list an environment's */
 	_cleanup_strv_ char **refs = NULL;
@@ -408,6 +413,7 @@ static int fake_inventory(struct provider_host *host, struct provider_inventory 
 	json_t *place;
 	size_t count = 0;
 
+	(void)deadline_ms; /* each plan has one of its own */
 	if (!fake)
 		return -1;
 	json_object_foreach (places, ref, place) {
@@ -442,83 +448,82 @@ static int make_directory(struct fake *fake, const char *ref, struct error *err)
 }
 
 /* For an operation that runs a command: under its plan, while the place is there. */
-static int begin_command(struct fake *fake, const json_t *config, const char *ref,
-			 int64_t deadline_ms, struct error *err)
+static int begin_command(struct fake *fake, const struct place_view *place, int64_t deadline_ms,
+			 struct error *err)
 {
 	struct fake_call call;
 
-	if (begin_for(fake, FAKE_EXECUTE, config, ref, deadline_ms, &call, err) < 0)
+	if (begin_for(fake, FAKE_EXECUTE, place, deadline_ms, &call, err) < 0)
 		return -1;
-	if (call.lose && remove_place(fake, ref, err) < 0)
+	if (call.lose && remove_place(fake, place->ref, err) < 0)
 		return -1;
 
-	_cleanup_json_ json_t *place = fake_journal_get(fake->journal, ref);
+	_cleanup_json_ json_t *known = fake_journal_get(fake->journal, place->ref);
 
-	if (!place)
-		return error_set(err, ERR_LEASE_LOST, "%s does not exist any more", ref);
-	return make_directory(fake, ref, err);
+	if (!known)
+		return error_set(err, ERR_LEASE_LOST, "%s does not exist any more", place->ref);
+	return make_directory(fake, place->ref, err);
 }
 
-static int fake_execute(struct provider_host *host, const json_t *config, const char *ref,
-			const json_t *metadata, const struct one_shot_call *call,
-			struct one_shot_result *result, struct error *err)
+static int fake_execute(const struct maker *self, const struct place_view *place,
+			const struct one_shot_call *call, struct one_shot_result *result,
+			struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
-	_cleanup_free_ char *workspace = fake ? workspace_path(fake, ref) : NULL;
-	_cleanup_free_ char *mark = mark_of(ref);
+	struct fake *fake = fake_of(self, err);
+	_cleanup_free_ char *workspace = fake ? workspace_path(fake, place->ref) : NULL;
+	_cleanup_free_ char *mark = mark_of(place->ref);
 
-	(void)metadata;
-	if (!fake || begin_command(fake, config, ref, call->timeout_ms, err) < 0)
+	if (!fake || begin_command(fake, place, call->timeout_ms, err) < 0)
 		return -1;
 	return fake_run(call, workspace, mark, result, err);
 }
 
-static int fake_start(struct provider_host *host, const json_t *config, const char *ref,
-		      const json_t *metadata, const struct exec_spec *spec, struct exec **exec,
-		      struct error *err)
+static int fake_prepare(const struct maker *self, const struct place_view *place,
+			const struct exec_spec *spec, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
-	_cleanup_free_ char *workspace = fake ? workspace_path(fake, ref) : NULL;
-	struct exec_spec there = *spec;
+	struct fake *fake = fake_of(self, err);
 
-	(void)metadata; /* remoteCwd in it says what the name says already */
-	/* Without a relay it begins only with the call to fake_execute. */
-	if (!fake || (has_relay(config) && begin_command(fake, config, ref, 0, err) < 0))
-		return -1;
-	if (!there.cwd)
-		there.cwd = workspace;
-	return exec_start(provider_host_places(host), &there, exec, err);
+	(void)spec;
+	return fake ? begin_command(fake, place, 0, err) : -1;
 }
 
-static int fake_stop(struct provider_host *host, const json_t *config, const char *ref,
-		     const char *place_id, int64_t wait_ms, struct error *err)
+/* Where the place is stands in its metadata. */
+static int fake_dial(const struct maker *self, const struct place_view *place,
+		     struct exec_place *out, struct error *err)
 {
-	struct fake *fake = fake_of(host, err);
+	const char *directory = json_str_nonblank(place->metadata, "remoteCwd");
 
-	(void)config;
-	if (!fake ||
-	    places_stop(provider_host_places(host), place_id, EXEC_LEASE_LOST, wait_ms, err) < 0)
-		return -1;
-	return end_commands(fake, ref, wait_ms, err);
+	(void)self;
+	if (!directory)
+		return error_set(err, ERR_PROTOCOL,
+				 "provider \"" KEY "\" does not report where its place is");
+	out->root = out->cwd = directory;
+	return 0;
 }
 
-const struct provider PROVIDER_FAKE = {
+static const struct maker FAKE = {
 	.key = KEY,
 	.display_name = "Fake",
+	.driver = DRIVER_SANDBOX,
+	.traits = { .takes_relay = true,
+		    .below_directory = true,
+		    .lists = true,
+		    .names_ahead = true,
+		    .reusable = true,
+		    .for_tests = true,
+		    .fencing = FENCING_PLACE },
 	.config = &CONFIG,
-	.fencing = FENCING_PLACE,
-	.discoverable = true,
-	.supports_reuse = true,
 	.normalize = fake_normalize,
 	.probe = fake_probe,
-	.ref = fake_ref,
+	.name = fake_name,
 	.acquire = fake_acquire,
 	.resume = fake_resume,
 	.release = fake_release,
 	.destroy = fake_destroy,
 	.inventory = fake_inventory,
 	.config_from_metadata = fake_config_from_metadata,
-	.start = fake_start,
+	.dial = fake_dial,
+	.prepare = fake_prepare,
 	.execute = fake_execute,
-	.stop = fake_stop,
 };
+MAKER_REGISTER(FAKE);

@@ -25,7 +25,7 @@
 #pragma once
 
 #include "driver/fake/fake_journal.h"
-#include "driver/provider.h"
+#include "driver/maker.h"
 
 #define FAKE_OPERATIONS(X)                                                                         \
 	X(FAKE_ACQUIRE, "acquire")                                                                 \

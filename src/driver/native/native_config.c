@@ -228,11 +228,13 @@ static int check_whole(const json_t *config, struct error *err)
 	return 0;
 }
 
-json_t *native_normalize(const json_t *config, bool allow_faults, struct error *err)
+json_t *native_normalize(const struct maker *self, const json_t *config, bool saving,
+			 struct error *err)
 {
 	_cleanup_json_ json_t *normal = config_normalize(&NATIVE_CONFIG, config, err);
 
-	(void)allow_faults;
+	(void)self;
+	(void)saving;
 	return normal && check_whole(normal, err) == 0 ? steal(normal) : NULL;
 }
 
@@ -340,11 +342,11 @@ static void put_within(const struct place_needs *needs, const struct place_bound
 	out->v = words;
 }
 
-int native_sandbox(const struct provider_request *request, const char *store, const char *closed,
+int native_sandbox(const struct place_view *wanted, const char *store, const char *closed,
 		   const struct seccomp_filter *filter, struct buf *out, struct error *err)
 {
-	const json_t *config = request->config;
-	const struct workspace_mount *workspace = request->workspace;
+	const json_t *config = wanted->config.json;
+	const struct workspace_mount *workspace = wanted->workspace;
 	const json_t *limits = json_object_at(config, "limits");
 	const json_t *mounts = json_array_at(config, "mounts");
 	const char *user = json_str(config, "user");
@@ -386,7 +388,7 @@ int native_sandbox(const struct provider_request *request, const char *store, co
 		words[m.mounts.count++] = json_str(mount, "target");
 	}
 	m.mounts.v = words;
-	put_within(&needs, request->bounds, within, &m.within);
+	put_within(&needs, wanted->bounds, within, &m.within);
 	return wire_encode(out, 0, WIRE_SANDBOX, &m, err);
 }
 

@@ -5,13 +5,14 @@
 
 #include "base/json.h"
 #include "driver/config.h"
+#include "driver/maker.h"
 #include "driver/native/native_seccomp.h"
-#include "driver/provider.h"
 
 #define NATIVE_KEY "native"
 
 extern const struct config_schema NATIVE_CONFIG;
-json_t *native_normalize(const json_t *config, bool allow_faults, struct error *err);
+json_t *native_normalize(const struct maker *self, const json_t *config, bool saving,
+			 struct error *err);
 
 /* How many places are kept ready. */
 uint32_t native_pool(const json_t *config);
@@ -23,7 +24,7 @@ void native_needs(const json_t *config, struct place_needs *out);
  * One SANDBOX frame; `store` NULL: files go with the place; `closed` NULL: there is no further
  * directory that it must not see.
  */
-int native_sandbox(const struct provider_request *request, const char *store, const char *closed,
+int native_sandbox(const struct place_view *wanted, const char *store, const char *closed,
 		   const struct seccomp_filter *filter, struct buf *out, struct error *err);
 /* {walls: [...], missing: [...]} */
 json_t *native_boundary(uint64_t walls);

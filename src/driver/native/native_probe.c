@@ -68,7 +68,6 @@ static int run_attempts(struct places *places, const struct native_probe *p,
 		.generation = p->generation,
 		.argv = argv,
 		.env = env,
-		.own_environment = true,
 		.timeout_ms = RUN_WAIT_MS,
 	};
 	struct exec_result result;

@@ -192,7 +192,7 @@ int shell_exec_prepare(struct exec *exec, const struct exec_spec *spec, struct e
 		return -1;
 	/* Who its user is and where that one is at home, the place itself knows. */
 	there.user = "";
-	env = exec_environment(exec->places, &there, err);
+	env = exec_environment(exec->places, &exec->place->commands, &there, err);
 	fd = env ? latch_new(err) : -1;
 	if (fd < 0) {
 		strv_free(env);

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "../driver/makers.h"
 #include "fixture.h"
 
 #define NOWHERE "00000000-0000-4000-8000-000000000000"
@@ -161,28 +162,20 @@ static void AT_3_a_tool_in_a_sandbox_is_found_there_and_the_place_given_back(voi
 	assert_leased(t, t->local, 0, NULL);
 }
 
-static int failing_realize(struct driver_host *host, const struct place *place,
-			   const char *lease_id, const struct place_workspace *workspace,
+static int failing_realize(const struct maker *self, const struct place_view *place,
+			   const struct place_workspace *workspace, int64_t deadline_ms,
 			   struct place_realization *out, struct error *err)
 {
-	(void)host;
-	(void)place;
-	(void)lease_id;
-	(void)workspace;
-	(void)out;
+	(void)self, (void)place, (void)workspace, (void)deadline_ms, (void)out;
 	return error_set(err, ERR_IO, "the disk said no");
 }
 
 static void AT_4_a_workspace_that_cannot_be_prepared_fails_the_test(void **state)
 {
 	struct api_test *t = *state;
-	static struct driver broken;
-	static const struct driver *table[] = { &DRIVER_LOCAL_HOST, &broken, NULL };
 	_cleanup_json_ json_t *result = NULL;
 
-	broken = DRIVER_SANDBOX_PROVIDER;
-	broken.realize = failing_realize;
-	t->server->drivers.table = table;
+	maker_to_change(&t->server->makers, DRIVER_SANDBOX, "fake")->realize = failing_realize;
 	result = try_out(t, "claude_local", t->box, "{}");
 	assert_found(result, "fail", "environment_workspace_realize_failed", "error");
 	assert_non_null(strstr(json_str(check_at(result, 0), "detail"), "the disk said no"));

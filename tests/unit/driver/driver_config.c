@@ -10,7 +10,7 @@ static json_t *normalize(struct fixture *f, enum driver_kind kind, const char *t
 {
 	_cleanup_json_ json_t *config = J(text);
 
-	return driver_normalize(&f->drivers, kind, config, saving, err);
+	return maker_normalize(f->makers, kind, config, saving, err);
 }
 
 static void becomes(struct fixture *f, enum driver_kind kind, const char *text, const char *want)
@@ -23,7 +23,7 @@ static void becomes(struct fixture *f, enum driver_kind kind, const char *text, 
 	assert_json(once, want);
 
 	/* What is stored reads as itself. */
-	_cleanup_json_ json_t *twice = driver_normalize(&f->drivers, kind, once, false, &err);
+	_cleanup_json_ json_t *twice = maker_normalize(f->makers, kind, once, false, &err);
 
 	assert_json(twice, want);
 }
@@ -229,9 +229,8 @@ static void a_local_config_passes_untouched_and_is_a_copy(void **state)
 {
 	struct fixture *f = *state;
 	_cleanup_json_ json_t *config = J("{\"shell\":\"  zsh \",\"nested\":{\"a\":1}}");
-	_cleanup_json_ json_t *out =
-		driver_normalize(&f->drivers, DRIVER_LOCAL, config, true, NULL);
-	_cleanup_json_ json_t *none = driver_normalize(&f->drivers, DRIVER_LOCAL, NULL, true, NULL);
+	_cleanup_json_ json_t *out = maker_normalize(f->makers, DRIVER_LOCAL, config, true, NULL);
+	_cleanup_json_ json_t *none = maker_normalize(f->makers, DRIVER_LOCAL, NULL, true, NULL);
 
 	assert_true(json_equal(config, out));
 	json_put_int(json_object_at(config, "nested"), "a", 2);

@@ -10,7 +10,7 @@ static struct place_request request_of(const struct environment *environment)
 {
 	return (struct place_request){
 		.environment = environment,
-		.config = environment->config,
+		.config = { environment->config },
 		.lease_id = LEASE_1,
 		.run_id = RUN_1,
 	};
@@ -21,7 +21,7 @@ static void acquire(struct fixture *f, const struct place_request *request,
 {
 	_cleanup_error_ struct error err = { 0 };
 
-	if (driver_acquire(&f->drivers, request, grant, &err) < 0)
+	if (maker_acquire(f->makers, request, grant, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -33,14 +33,14 @@ static void PB_1_a_local_probe_names_this_host(void **state)
 	_cleanup_(probe_clear) struct probe probe = { 0 };
 	char hostname[256];
 
-	assert_int_equal(driver_probe(&f->drivers, &environment, &probe, NULL), 0);
+	assert_int_equal(maker_probe(f->makers, &environment, &probe, NULL), 0);
 	assert_true(probe.ok);
 	assert_int_equal(probe.driver, DRIVER_LOCAL);
 	assert_non_null(strstr(probe.summary, "Local environment"));
 	assert_int_equal(gethostname(hostname, sizeof(hostname)), 0);
 	assert_int_equal(json_object_size(probe.details), 2);
 	assert_string_equal(json_str(probe.details, "hostname"), hostname);
-	assert_string_equal(json_str(probe.details, "cwd"), f->host.home_path);
+	assert_string_equal(json_str(probe.details, "cwd"), f->places->dir);
 }
 
 static void PB_3_a_fake_probe_answers_exactly_this(void **state)
@@ -50,7 +50,7 @@ static void PB_3_a_fake_probe_answers_exactly_this(void **state)
 	struct environment environment = environment_of(DRIVER_SANDBOX, config);
 	_cleanup_(probe_clear) struct probe probe = { 0 };
 
-	assert_int_equal(driver_probe(&f->drivers, &environment, &probe, NULL), 0);
+	assert_int_equal(maker_probe(f->makers, &environment, &probe, NULL), 0);
 
 	_cleanup_json_ json_t *answer = probe_json(&probe);
 
@@ -66,7 +66,7 @@ static void probing_a_provider_that_is_not_installed_is_an_answer(void **state)
 	struct environment environment = environment_of(DRIVER_SANDBOX, config);
 	_cleanup_(probe_clear) struct probe probe = { 0 };
 
-	assert_int_equal(driver_probe(&f->drivers, &environment, &probe, NULL), 0);
+	assert_int_equal(maker_probe(f->makers, &environment, &probe, NULL), 0);
 	assert_false(probe.ok);
 	assert_json(probe.details, "{\"provider\":\"e2b\"}");
 }
@@ -93,8 +93,7 @@ static void DC_1_a_grant_says_driver_and_workspace_mode(void **state)
 				 JSON_IS_NULL);
 		assert_int_equal(grant.fencing, FENCING_PLACE);
 
-		assert_int_equal(driver_name_place(&f->drivers, &request, &provider, &ref, NULL),
-				 0);
+		assert_int_equal(maker_name_place(f->makers, &request, &provider, &ref, NULL), 0);
 		assert_string_equal(provider, grant.provider);
 		assert_string_equal(ref, grant.provider_ref);
 
@@ -170,18 +169,18 @@ static void resuming_says_so_in_the_metadata(void **state)
 	struct place_request request = request_of(&environment);
 	_cleanup_(place_grant_clear) struct place_grant grant = { 0 }, again = { 0 };
 
-	assert_true(driver_reuses(&f->drivers, &environment));
+	assert_true(maker_reuses(f->makers, &environment));
 	acquire(f, &request, &grant);
 
 	struct place place = place_of(DRIVER_SANDBOX, &grant, config);
 
 	request.lease_id = LEASE_2;
-	assert_int_equal(driver_resume(&f->drivers, &request, &place, &again, NULL), 1);
+	assert_int_equal(maker_resume(f->makers, &request, &place, &again, NULL), 1);
 	assert_string_equal(again.provider_ref, grant.provider_ref);
 	assert_true(json_is_true(json_object_get(again.metadata, "resumedLease")));
-	assert_int_equal(driver_destroy(&f->drivers, &place, NULL), 0);
+	assert_int_equal(maker_destroy(f->makers, &place, NULL), 0);
 	place_grant_clear(&again);
-	assert_int_equal(driver_resume(&f->drivers, &request, &place, &again, NULL), 0);
+	assert_int_equal(maker_resume(f->makers, &request, &place, &again, NULL), 0);
 }
 
 static void RT_11_release_goes_by_what_is_recorded_on_the_place(void **state)
@@ -200,12 +199,12 @@ static void RT_11_release_goes_by_what_is_recorded_on_the_place(void **state)
 	struct place place = place_of(DRIVER_SANDBOX, &grant, today);
 
 	assert_int_equal(dir_make(AT_FDCWD, cwd, 0700, NULL), 0);
-	assert_int_equal(driver_release(&f->drivers, &place, "released", NULL), 0);
+	assert_int_equal(maker_release(f->makers, &place, "released", NULL), 0);
 	assert_true(path_exists(cwd));
 	/* Neither does: the provider and the name still end it. */
 	place.metadata = NULL;
-	place.config = NULL;
-	assert_int_equal(driver_destroy(&f->drivers, &place, NULL), 0);
+	place.config.json = NULL;
+	assert_int_equal(maker_destroy(f->makers, &place, NULL), 0);
 	assert_false(path_exists(cwd));
 }
 
@@ -216,15 +215,15 @@ static void the_inventory_of_a_sandbox_is_its_providers(void **state)
 	struct environment environment = environment_of(DRIVER_SANDBOX, config);
 	struct place_request request = request_of(&environment);
 	_cleanup_(place_grant_clear) struct place_grant grant = { 0 };
-	_cleanup_(provider_inventory_clear) struct provider_inventory fake = { 0 }, other = { 0 },
-								      local = { 0 };
+	_cleanup_(maker_inventory_clear) struct maker_inventory fake = { 0 }, other = { 0 },
+								local = { 0 };
 
 	acquire(f, &request, &grant);
-	assert_int_equal(driver_inventory(&f->drivers, DRIVER_SANDBOX, "fake", &fake, NULL), 1);
+	assert_int_equal(maker_inventory(f->makers, DRIVER_SANDBOX, "fake", &fake, NULL), 1);
 	assert_string_equal(fake.refs[0], grant.provider_ref);
 	assert_null(fake.refs[1]);
-	assert_int_equal(driver_inventory(&f->drivers, DRIVER_SANDBOX, "e2b", &other, NULL), 0);
-	assert_int_equal(driver_inventory(&f->drivers, DRIVER_LOCAL, "local", &local, NULL), 1);
+	assert_int_equal(maker_inventory(f->makers, DRIVER_SANDBOX, "e2b", &other, NULL), 0);
+	assert_int_equal(maker_inventory(f->makers, DRIVER_LOCAL, "local", &local, NULL), 1);
 	assert_null(local.refs[0]);
 }
 
@@ -252,20 +251,22 @@ static void commands_without_a_directory_run_in_the_home_or_in_the_sandbox(void 
 		acquire(f, &request, &grant);
 
 		struct place place = place_of(kinds[i], &grant, config);
-		const char *home = kinds[i] == DRIVER_LOCAL ? f->host.home_path
+		const char *home = kinds[i] == DRIVER_LOCAL ? f->places->dir
 							    : json_str(grant.metadata, "remoteCwd");
 		_cleanup_free_ char *file = xasprintf("%s/here", home);
 
 		assert_int_equal(runlog_store_open(f->places->dirfd, 0, &store, NULL), 0);
 		assert_int_equal(runlog_open(store, "out", &log, NULL), 0);
 		spec.log = log;
-		assert_int_equal(test_open_place(f->places->places, PLACE_1, 7, NULL), 0);
-		assert_int_equal(driver_start(&f->drivers, &place, &spec, &exec, NULL), 0);
+		place.generation = 7;
+		memset(place.relay_key, 'a', sizeof(place.relay_key) - 1);
+		assert_int_equal(maker_open(f->makers, &place, NULL), 0);
+		assert_int_equal(maker_start(f->makers, &place, &spec, &exec, NULL), 0);
 		assert_int_equal(exec_wait(exec, &result, NULL), 0);
 		assert_int_equal(result.exit_code, 0);
 		assert_true(path_exists(file));
-		assert_int_equal(driver_stop(&f->drivers, &place, 5000, NULL), 0);
-		assert_int_equal(driver_release(&f->drivers, &place, "released", NULL), 0);
+		assert_int_equal(maker_stop(f->makers, &place, 5000, NULL), 0);
+		assert_int_equal(maker_release(f->makers, &place, "released", NULL), 0);
 		assert_int_equal(path_exists(home), kinds[i] == DRIVER_LOCAL);
 		runlog_close(log);
 		runlog_store_close(store);
@@ -282,8 +283,8 @@ static void local_places_are_never_reused(void **state)
 	_cleanup_(place_grant_clear) struct place_grant grant = { 0 };
 	_cleanup_error_ struct error err = { 0 };
 
-	assert_false(driver_reuses(&f->drivers, &environment));
-	assert_int_equal(driver_resume(&f->drivers, &request, &place, &grant, &err), -1);
+	assert_false(maker_reuses(f->makers, &environment));
+	assert_int_equal(maker_resume(f->makers, &request, &place, &grant, &err), -1);
 	assert_says(&err, ERR_UNSUPPORTED_ENV, "driver \"local\" does not support lease resume");
 }
 

@@ -2,68 +2,68 @@
 
 #include "base/fault.h"
 
-static const struct driver *const ONLY_LOCAL[] = { &DRIVER_LOCAL_HOST, NULL };
-
 static void RT_3_a_driver_that_is_not_registered_is_named(void **state)
 {
 	struct fixture *f = *state;
 	_cleanup_json_ json_t *config = json_object();
 	struct environment environment = environment_of(DRIVER_SSH, config);
 	struct place_request request = { .environment = &environment, .lease_id = LEASE_1 };
-	struct drivers drivers = { .host = &f->host, .table = ONLY_LOCAL };
 	struct place_grant grant;
 	_cleanup_error_ struct error err = { 0 };
 	char *provider, *ref;
 
-	assert_int_equal(driver_acquire(&drivers, &request, &grant, &err), -1);
+	makers_keep_only(f->makers, DRIVER_LOCAL);
+	assert_int_equal(maker_acquire(f->makers, &request, &grant, &err), -1);
 	assert_string_equal(
 		err.message,
 		"Environment driver \"ssh\" is not registered in the environment runtime yet.");
 	assert_int_equal(err.code, ERR_UNSUPPORTED_ENV);
-	assert_int_equal(driver_name_place(&drivers, &request, &provider, &ref, &err), -1);
+	assert_int_equal(maker_name_place(f->makers, &request, &provider, &ref, &err), -1);
 	assert_null(provider);
 	assert_null(ref);
 }
 
 static int local_releases, ssh_releases;
 
-static int count_local_release(struct driver_host *host, const struct place *place,
-			       const char *status, struct error *err)
+static int count_local_release(const struct maker *self, const struct place_view *place,
+			       const char *status, int64_t deadline_ms, struct error *err)
 {
-	(void)host;
-	(void)place;
-	(void)err;
+	(void)self, (void)place, (void)deadline_ms, (void)err;
 	assert_string_equal(status, "released");
 	local_releases++;
 	return 0;
 }
 
-static int count_ssh_release(struct driver_host *host, const struct place *place,
-			     const char *status, struct error *err)
+static int count_ssh_release(const struct maker *self, const struct place_view *place,
+			     const char *status, int64_t deadline_ms, struct error *err)
 {
-	(void)host;
-	(void)place;
-	(void)status;
-	(void)err;
+	(void)self, (void)place, (void)status, (void)deadline_ms, (void)err;
 	ssh_releases++;
 	return 0;
 }
 
-static const struct driver COUNTING_LOCAL = { .kind = DRIVER_LOCAL,
-					      .release = count_local_release };
-static const struct driver COUNTING_SSH = { .kind = DRIVER_SSH, .release = count_ssh_release };
+static struct maker *counting(enum driver_kind driver,
+			      int (*release)(const struct maker *, const struct place_view *,
+					     const char *, int64_t, struct error *))
+{
+	struct maker *maker = xcalloc(1, sizeof(*maker));
+
+	maker->key = "counting";
+	maker->driver = driver;
+	maker->release = release;
+	return maker;
+}
 
 static void RT_14_a_place_is_released_by_the_driver_that_made_it(void **state)
 {
 	struct fixture *f = *state;
-	/* The default local driver comes first: the last of a kind wins. */
-	const struct driver *const table[] = { &DRIVER_LOCAL_HOST, &COUNTING_LOCAL, &COUNTING_SSH,
-					       NULL };
-	struct drivers drivers = { .host = &f->host, .table = table };
 	struct place place = { .id = PLACE_1, .driver = DRIVER_LOCAL };
 
+	/* The built-in ones come first: the last that a name fits wins. */
+	makers_add(f->makers, counting(DRIVER_LOCAL, count_local_release));
+	makers_add(f->makers, counting(DRIVER_SSH, count_ssh_release));
 	local_releases = ssh_releases = 0;
-	assert_int_equal(driver_release(&drivers, &place, "released", NULL), 0);
+	assert_int_equal(maker_release(f->makers, &place, "released", NULL), 0);
 	assert_int_equal(local_releases, 1);
 	assert_int_equal(ssh_releases, 0);
 }
@@ -83,7 +83,7 @@ static void drivers_that_are_only_configured_refuse_every_use_by_name(void **sta
 		_cleanup_error_ struct error err = { 0 };
 		struct place_workspace workspace = { 0 };
 		struct place_realization realization;
-		struct provider_inventory inventory;
+		struct maker_inventory inventory;
 		struct place_grant grant;
 		struct probe probe;
 		struct exec_spec spec = { 0 };
@@ -96,18 +96,17 @@ static void drivers_that_are_only_configured_refuse_every_use_by_name(void **sta
 		assert_int_equal(call, -1);                                                        \
 		assert_says(&err, ERR_UNSUPPORTED_ENV, name);                                      \
 	} while (0)
-		REFUSED(driver_probe(&f->drivers, &environment, &probe, &err));
-		REFUSED(driver_name_place(&f->drivers, &request, &provider, &ref, &err));
-		REFUSED(driver_acquire(&f->drivers, &request, &grant, &err));
-		REFUSED(driver_resume(&f->drivers, &request, &place, &grant, &err));
-		REFUSED(driver_release(&f->drivers, &place, "released", &err));
-		REFUSED(driver_destroy(&f->drivers, &place, &err));
-		REFUSED(driver_realize(&f->drivers, &place, LEASE_1, &workspace, &realization,
-				       &err));
-		REFUSED(driver_start(&f->drivers, &place, &spec, &exec, &err));
-		REFUSED(driver_stop(&f->drivers, &place, 1, &err));
-		assert_int_equal(driver_inventory(&f->drivers, kinds[i], "x", &inventory, &err), 0);
-		assert_false(driver_reuses(&f->drivers, &environment));
+		REFUSED(maker_probe(f->makers, &environment, &probe, &err));
+		REFUSED(maker_name_place(f->makers, &request, &provider, &ref, &err));
+		REFUSED(maker_acquire(f->makers, &request, &grant, &err));
+		REFUSED(maker_resume(f->makers, &request, &place, &grant, &err));
+		REFUSED(maker_release(f->makers, &place, "released", &err));
+		REFUSED(maker_destroy(f->makers, &place, &err));
+		REFUSED(maker_realize(f->makers, &place, LEASE_1, &workspace, &realization, &err));
+		REFUSED(maker_start(f->makers, &place, &spec, &exec, &err));
+		REFUSED(maker_stop(f->makers, &place, 1, &err));
+		assert_int_equal(maker_inventory(f->makers, kinds[i], "x", &inventory, &err), 0);
+		assert_false(maker_reuses(f->makers, &environment));
 	}
 }
 
@@ -135,18 +134,17 @@ static int acquire_once(struct fixture *f, struct place_grant *grant, struct err
 	_cleanup_json_ json_t *config = J("{\"provider\":\"fake\",\"reuseLease\":true}");
 	struct environment environment = environment_of(DRIVER_SANDBOX, config);
 	struct place_request request = { .environment = &environment,
-					 .config = config,
+					 .config = { config },
 					 .lease_id = LEASE_1 };
 
-	return driver_acquire(&f->drivers, &request, grant, err);
+	return maker_acquire(f->makers, &request, grant, err);
 }
 
 static size_t listed(struct fixture *f)
 {
-	_cleanup_(provider_inventory_clear) struct provider_inventory inventory = { 0 };
+	_cleanup_(maker_inventory_clear) struct maker_inventory inventory = { 0 };
 
-	assert_int_equal(driver_inventory(&f->drivers, DRIVER_SANDBOX, "fake", &inventory, NULL),
-			 1);
+	assert_int_equal(maker_inventory(f->makers, DRIVER_SANDBOX, "fake", &inventory, NULL), 1);
 	return strv_len(inventory.refs);
 }
 
@@ -190,11 +188,11 @@ static void a_command_whose_start_was_not_answered_is_ended(void **state)
 	spec.log = log;
 	assert_int_equal(test_open_place(f->places->places, PLACE_1, 1, NULL), 0);
 	assert_int_equal(fault_init("driver.start.after:error", NULL), 0);
-	assert_int_equal(driver_start(&f->drivers, &place, &spec, &exec, &err), -1);
+	assert_int_equal(maker_start(f->makers, &place, &spec, &exec, &err), -1);
 	assert_int_equal(fault_init(NULL, NULL), 0);
 	assert_int_equal(err.code, ERR_FAULT);
 	assert_null(exec);
-	assert_int_equal(driver_stop(&f->drivers, &place, 5000, NULL), 0);
+	assert_int_equal(maker_stop(f->makers, &place, 5000, NULL), 0);
 	assert_false(places_is_busy(f->places->places, PLACE_1));
 	runlog_close(log);
 	runlog_store_close(store);

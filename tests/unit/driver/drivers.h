@@ -1,16 +1,15 @@
 /*
- * The default drivers over a provider host of their own (places.h), and environments
+ * The makers of a host of their own (places.h), and environments
  * and places for them.
  */
 #pragma once
 
 #include "../driver/places.h"
-#include "driver/driver.h"
+#include "makers.h"
 
 struct fixture {
 	struct places *places;
-	struct driver_host host;
-	struct drivers drivers;
+	struct makers *makers;
 };
 
 static inline int fixture_setup_with(void **state, bool allow_fake)
@@ -20,13 +19,7 @@ static inline int fixture_setup_with(void **state, bool allow_fake)
 
 	places_setup_with(&places, allow_fake);
 	f->places = places;
-	f->host = (struct driver_host){
-		.providers = f->places->providers,
-		.places = f->places->places,
-		.clock = &f->places->clock,
-		.home_path = f->places->dir,
-	};
-	f->drivers = (struct drivers){ .host = &f->host, .table = DRIVERS_DEFAULT };
+	f->makers = &f->places->makers;
 	*state = f;
 	return 0;
 }
@@ -72,7 +65,7 @@ static inline struct place place_of(enum driver_kind driver, const struct place_
 		.driver = driver,
 		.provider = grant->provider,
 		.provider_ref = grant->provider_ref,
-		.config = config,
+		.config = { config },
 		.metadata = grant->metadata,
 	};
 }

@@ -15,28 +15,38 @@
 struct memory_log {
 	struct places *p;
 	json_t *config;
-	struct provider_lease lease;
+	struct made_place lease;
 };
 
 static void hold(struct memory_log *h, struct places *p, const char *config)
 {
-	struct provider_request request = { .environment_id = ENV_1,
-					    .run_id = RUN_1,
-					    .lease_id = LEASE_1 };
+	struct place_view request = { .environment_id = ENV_1,
+				      .run_id = RUN_1,
+				      .lease_id = LEASE_1 };
 	_cleanup_error_ struct error err = { 0 };
 
 	*h = (struct memory_log){ .p = p, .config = J(config) };
-	request.config = h->config;
-	if (provider_acquire(p->providers, &request, &h->lease, &err) < 0)
+	request.config.json = h->config;
+	if (fake_acquire(p, &request, &h->lease, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
 static void held_clear(struct memory_log *h)
 {
 	json_decref(h->config);
-	provider_lease_clear(&h->lease);
+	made_place_clear(&h->lease);
 }
 #define _cleanup_held_ _cleanup_(held_clear)
+
+static int execute_call(struct memory_log *h, const struct one_shot_call *call,
+			struct one_shot_result *result, struct error *err)
+{
+	const struct place_view place = { .ref = h->lease.ref,
+					  .config = { h->config },
+					  .metadata = h->lease.metadata };
+
+	return h->p->fake->execute(h->p->fake, &place, call, result, err);
+}
 
 static int execute(struct memory_log *h, char *const *argv, struct one_shot_result *result,
 		   struct error *err)
@@ -46,8 +56,7 @@ static int execute(struct memory_log *h, char *const *argv, struct one_shot_resu
 	};
 
 	*result = (struct one_shot_result){ .exit_code = -1 };
-	return provider_execute(h->p->providers, "fake", h->config, h->lease.ref, h->lease.metadata,
-				&call, result, err);
+	return execute_call(h, &call, result, err);
 }
 
 static void a_place_without_a_relay_says_so_and_runs_commands_in_its_directory(void **state)
@@ -78,17 +87,17 @@ static void places_with_and_without_a_relay_are_not_taken_for_each_other(void **
 	struct places *p = *state;
 	_cleanup_held_ struct memory_log h = { 0 };
 	_cleanup_json_ json_t *plain = J(PLAIN), *from = NULL;
-	_cleanup_(provider_lease_clear) struct provider_lease other = { 0 };
+	_cleanup_(made_place_clear) struct made_place other = { 0 };
 	_cleanup_error_ struct error err = { 0 };
-	struct provider_request request = {
-		.config = plain, .environment_id = ENV_1, .run_id = RUN_1, .lease_id = LEASE_1
+	struct place_view request = {
+		.config = { plain }, .environment_id = ENV_1, .run_id = RUN_1, .lease_id = LEASE_1
 	};
 
 	hold(&h, p, BARE);
-	assert_int_equal(provider_acquire(p->providers, &request, &other, &err), -1);
+	assert_int_equal(fake_acquire(p, &request, &other, &err), -1);
 	assert_says(&err, ERR_CONFLICT, "exists without a relay");
 	/* What metadata says is enough to finish it. */
-	from = provider_config_loose(h.lease.metadata);
+	from = h.p->fake->config_from_metadata(h.lease.metadata);
 	assert_json(from, BARE);
 }
 
@@ -96,11 +105,11 @@ static void the_key_is_typed(void **state)
 {
 	_cleanup_json_ json_t *config = J("{\"provider\":\"fake\",\"relay\":\"no\"}");
 	_cleanup_json_ json_t *bare = J(BARE);
-	_cleanup_json_ json_t *normal = PROVIDER_FAKE.normalize(bare, true, NULL);
+	struct places *p = *state;
+	_cleanup_json_ json_t *normal = p->fake->normalize(p->fake, bare, true, NULL);
 	_cleanup_error_ struct error err = { 0 };
 
-	(void)state;
-	assert_null(PROVIDER_FAKE.normalize(config, true, &err));
+	assert_null(p->fake->normalize(p->fake, config, true, &err));
 	assert_int_equal(err.code, ERR_UNPROCESSABLE);
 	assert_json(normal, BARE);
 }
@@ -123,9 +132,7 @@ static void output_is_bounded_and_input_may_be_left_unread(void **state)
 		buf_putc(&input, 'x');
 	call.input = input.data;
 	call.input_len = input.len;
-	assert_int_equal(provider_execute(h.p->providers, "fake", h.config, h.lease.ref,
-					  h.lease.metadata, &call, &r, NULL),
-			 0);
+	assert_int_equal(execute_call(&h, &call, &r, NULL), 0);
 	assert_int_equal(r.out.len, 1000);
 	assert_true(r.out_cut);
 	assert_int_equal(r.err.len, 100);
@@ -190,12 +197,10 @@ static void what_a_dead_server_left_running_ends_with_the_holding(void **state)
 
 	hold(&h, *state, BARE);
 	pid = leave_running(&h);
-	assert_int_equal(provider_stop(h.p->providers, "fake", h.config, h.lease.ref, PLACE_1,
-				       PATIENCE_MS, NULL),
-			 0);
+	assert_int_equal(fake_release(h.p, h.config, h.lease.ref, "released", NULL), 0);
 	assert_true(has_ended(pid));
 	pid = leave_running(&h);
-	assert_int_equal(provider_destroy(h.p->providers, h.config, h.lease.ref, NULL), 0);
+	assert_int_equal(fake_destroy(h.p, h.config, h.lease.ref, NULL), 0);
 	assert_true(has_ended(pid));
 	assert_false(path_exists(json_str(h.lease.metadata, "remoteCwd")));
 }

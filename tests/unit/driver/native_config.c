@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "driver/native/native_config.h"
 #include "driver/native/native_seccomp.h"
-#include "driver/provider.h"
+#include "driver/maker.h"
 #include "wire/message.h"
 #include "wire/walls.h"
 
@@ -21,8 +21,8 @@ static json_t *parse(const char *text)
 static void an_empty_config_means_the_defaults(void **state)
 {
 	_cleanup_json_ json_t *given = parse("{}");
-	_cleanup_json_ json_t *normal = native_normalize(given, false, NULL);
-	_cleanup_json_ json_t *again = native_normalize(normal, false, NULL);
+	_cleanup_json_ json_t *normal = native_normalize(NULL, given, false, NULL);
+	_cleanup_json_ json_t *again = native_normalize(NULL, normal, false, NULL);
 	_cleanup_json_ json_t *wanted =
 		parse("{\"provider\":\"native\",\"root\":\"host\",\"writable\":\"overlay\","
 		      "\"network\":\"none\",\"reuseLease\":false}");
@@ -61,7 +61,8 @@ static void what_cannot_be_had_or_meant_is_refused(void **state)
 		_cleanup_json_ json_t *config = parse(refused[i].config);
 		_cleanup_error_ struct error err = { 0 };
 
-		if (native_normalize(config, false, &err) || !strstr(err.message, refused[i].said))
+		if (native_normalize(NULL, config, false, &err) ||
+		    !strstr(err.message, refused[i].said))
 			fail_msg("%s: %s", refused[i].config, err.message);
 		assert_int_equal(err.code, ERR_UNPROCESSABLE);
 	}
@@ -89,7 +90,7 @@ static void a_config_says_which_sandbox_the_keeper_builds(void **state)
 
 	(void)state;
 	assert_int_equal(
-		native_sandbox(&(struct provider_request){ .config = config, .bounds = &bounds },
+		native_sandbox(&(struct place_view){ .config = { config }, .bounds = &bounds },
 			       "kept", NULL, &filter, &bytes, NULL),
 		0);
 	assert_int_equal(
@@ -147,7 +148,7 @@ static void sent_for(const char *text, struct wire_message *m)
 
 	buf_free(&bytes);
 	bytes = (struct buf){ 0 };
-	assert_int_equal(native_sandbox(&(struct provider_request){ .config = config }, NULL, NULL,
+	assert_int_equal(native_sandbox(&(struct place_view){ .config = { config } }, NULL, NULL,
 					&filter, &bytes, NULL),
 			 0);
 	assert_int_equal(
@@ -189,7 +190,7 @@ static void a_workspace_of_the_host_is_asked_for(void **state)
 
 	(void)state;
 	assert_int_equal(
-		native_sandbox(&(struct provider_request){ .config = config, .workspace = &mount },
+		native_sandbox(&(struct place_view){ .config = { config }, .workspace = &mount },
 			       NULL, NULL, &filter, &bytes, NULL),
 		0);
 	assert_int_equal(

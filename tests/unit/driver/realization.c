@@ -26,8 +26,8 @@ static json_t *record_of(struct fixture *f, enum driver_kind kind, const char *p
 
 	if (kind == DRIVER_SSH || kind == DRIVER_PLUGIN)
 		return realization_record(&place, LEASE_1, workspace, NULL);
-	assert_int_equal(
-		driver_realize(&f->drivers, &place, LEASE_1, workspace, &realization, NULL), 0);
+	assert_int_equal(maker_realize(f->makers, &place, LEASE_1, workspace, &realization, NULL),
+			 0);
 	if (cwd)
 		*cwd = xstrdup(realization.cwd);
 	return json_incref(json_object_get(realization.metadata, "workspaceRealization"));

@@ -222,14 +222,15 @@ static void the_spool_is_bounded(void **state)
 }
 
 static const char *taken_name;
+static struct maker fake; /* as it was */
 
-static int answer_with_a_taken_name(struct driver_host *host, const struct place_request *request,
-				    struct place_grant *out, struct error *err)
+static int answer_with_a_taken_name(const struct maker *self, const struct place_view *wanted,
+				    int64_t deadline_ms, struct made_place *out, struct error *err)
 {
-	if (DRIVER_SANDBOX_PROVIDER.acquire(host, request, out, err) < 0)
+	if (fake.acquire(self, wanted, deadline_ms, out, err) < 0)
 		return -1;
-	free(out->provider_ref);
-	out->provider_ref = xstrdup(taken_name);
+	free(out->ref);
+	out->ref = xstrdup(taken_name);
 	return 0;
 }
 
@@ -238,14 +239,14 @@ static void a_name_that_another_place_has_is_refused_and_its_holder_kept(void **
 	struct yard *y = yard_of(state);
 	_cleanup_environment_ struct environment env = { 0 };
 	_cleanup_lease_ struct lease lease = { 0 }, again = { 0 };
-	struct driver odd = DRIVER_SANDBOX_PROVIDER;
-	const struct driver *table[] = { &DRIVER_LOCAL_HOST, &odd, NULL };
+	struct maker *odd;
 
 	yard_sandbox(y, "box", FAKE, 0, &env);
 	yard_acquire_from(y, &env, &lease);
 	taken_name = lease.provider_lease_id;
-	odd.acquire = answer_with_a_taken_name;
-	y->drivers.table = table;
+	odd = maker_to_change(&y->makers, DRIVER_SANDBOX, "fake");
+	fake = *odd;
+	odd->acquire = answer_with_a_taken_name;
 	assert_int_equal(try_from(y, &env, &again), -1);
 	assert_int_equal(y->err->code, ERR_LEASE_ACQUIRE);
 	assert_non_null(strstr(y->err->message, "in use"));

@@ -188,7 +188,7 @@ static void a_place_that_vanished_is_lost_and_so_is_its_lease(void **state)
 	_cleanup_place_ struct place place = { 0 };
 
 	assert_done(y->r, lease_get(y->leases, lost.id, &lost, &place, y->err));
-	assert_done(y->r, driver_destroy(&y->drivers, &place, y->err));
+	assert_done(y->r, maker_destroy(&y->makers, &place, y->err));
 	yard_pass(y, 30000);
 	yard_reload(y, &lost);
 	assert_int_equal(lost.status, LEASE_FAILED);
@@ -214,7 +214,7 @@ static void a_free_place_that_vanished_is_gone(void **state)
 	yard_acquire_from(y, &env, &lease);
 	yard_release(y, &lease);
 	assert_done(y->r, lease_get(y->leases, lease.id, &lease, &place, y->err));
-	assert_done(y->r, driver_destroy(&y->drivers, &place, y->err));
+	assert_done(y->r, maker_destroy(&y->makers, &place, y->err));
 	yard_pass(y, 30000);
 	assert_place(y, lease.place_id, "gone");
 	assert_status(y, lease.id, "released");

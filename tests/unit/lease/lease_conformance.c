@@ -75,7 +75,6 @@ static void RT_2_a_run_without_a_project_has_no_workspace_on_its_lease(void **st
 
 static void RT_3_a_driver_that_is_not_registered_leaves_no_row(void **state)
 {
-	static const struct driver *const only_local[] = { &DRIVER_LOCAL_HOST, NULL };
 	struct yard *y = yard_of(state);
 	_cleanup_lease_ struct lease lease = { 0 };
 	struct lease_request request;
@@ -83,7 +82,7 @@ static void RT_3_a_driver_that_is_not_registered_leaves_no_row(void **state)
 
 	environment_copy(&ssh, &y->local);
 	ssh.driver = DRIVER_SSH;
-	y->drivers.table = only_local;
+	makers_keep_only(&y->makers, DRIVER_LOCAL);
 	request = yard_request(y, &ssh);
 	assert_refused(y->r, ERR_UNSUPPORTED_ENV,
 		       lease_acquire(y->leases, &request, &lease, NULL, y->err));
@@ -137,17 +136,18 @@ static void RT_11_a_fake_lease_is_released_after_its_environment_became_local(vo
 
 static int local_releases, ssh_releases;
 
-static int count_local(struct driver_host *host, const struct place *place, const char *status,
-		       struct error *err)
+static int count_local(const struct maker *self, const struct place_view *place, const char *status,
+		       int64_t deadline_ms, struct error *err)
 {
+	(void)self, (void)place, (void)status, (void)deadline_ms, (void)err;
 	local_releases++;
-	return DRIVER_LOCAL_HOST.release(host, place, status, err);
+	return 0;
 }
 
-static int count_ssh(struct driver_host *host, const struct place *place, const char *status,
-		     struct error *err)
+static int count_ssh(const struct maker *self, const struct place_view *place, const char *status,
+		     int64_t deadline_ms, struct error *err)
 {
-	(void)host, (void)place, (void)status, (void)err;
+	(void)self, (void)place, (void)status, (void)deadline_ms, (void)err;
 	ssh_releases++;
 	return 0;
 }
@@ -155,15 +155,12 @@ static int count_ssh(struct driver_host *host, const struct place *place, const 
 static void RT_14_a_lease_is_finished_by_the_driver_that_made_it(void **state)
 {
 	struct yard *y = yard_of(state);
-	struct driver local = DRIVER_LOCAL_HOST, ssh = DRIVER_SSH_CONFIG;
-	const struct driver *table[] = { &local, &ssh, NULL };
 	_cleanup_lease_ struct lease lease = { 0 };
 	_cleanup_json_ json_t *report = NULL;
 
-	local.release = count_local;
-	ssh.release = count_ssh;
+	maker_to_change(&y->makers, DRIVER_LOCAL, NULL)->release = count_local;
+	maker_to_change(&y->makers, DRIVER_SSH, NULL)->release = count_ssh;
 	local_releases = ssh_releases = 0;
-	y->drivers.table = table;
 	acquire_for_run(y, &y->local, RUN_A, &lease);
 	records_exec(y->r, &CONFORMANCE_SET_DRIVER, B_TEXT(y->local.id), B_TEXT("ssh"));
 	report = release_run(y, RUN_A);

@@ -98,10 +98,13 @@ static void a_renewal_just_before_the_end_wins(void **state)
 	}
 }
 
-static int answer_with_an_end(struct driver_host *host, const struct place_request *request,
-			      struct place_grant *out, struct error *err)
+static const struct maker *fake;
+
+static int answer_with_an_end(const struct maker *self, const struct place_view *wanted,
+			      int64_t deadline_ms, struct made_place *out, struct error *err)
 {
-	if (DRIVER_SANDBOX_PROVIDER.acquire(host, request, out, err) < 0)
+	(void)self;
+	if (fake->acquire(fake, wanted, deadline_ms, out, err) < 0)
 		return -1;
 	out->expires_at = RECORDS_START_MS + 30000;
 	return 0;
@@ -112,12 +115,12 @@ static void a_provider_that_sets_an_end_is_believed(void **state)
 	struct yard *y = yard_of(state);
 	_cleanup_environment_ struct environment env = { 0 };
 	_cleanup_lease_ struct lease lease = { 0 };
-	struct driver odd = DRIVER_SANDBOX_PROVIDER;
-	const struct driver *table[] = { &DRIVER_LOCAL_HOST, &odd, NULL };
+	struct maker *odd = maker_to_change(&y->makers, DRIVER_SANDBOX, "fake");
+	struct maker before = *odd;
 	struct lease_request request;
 
-	odd.acquire = answer_with_an_end;
-	y->drivers.table = table;
+	fake = &before;
+	odd->acquire = answer_with_an_end;
 	yard_sandbox(y, "box", FAKE, 0, &env);
 	request = yard_request(y, &env);
 	request.ttl_ms = 60000;
@@ -126,7 +129,7 @@ static void a_provider_that_sets_an_end_is_believed(void **state)
 	assert_done(y->r,
 		    lease_renew(y->leases, lease.id, lease.generation, 60000, &lease, y->err));
 	assert_int_equal(lease.expires_at, RECORDS_START_MS + 30000);
-	y->drivers.table = DRIVERS_DEFAULT;
+	*odd = before;
 }
 
 static void an_idle_lease_ends_and_a_used_one_does_not(void **state)

@@ -35,26 +35,21 @@ void yard_start(struct yard *y)
 	assert_done(y->r, test_places_new(&y->system, y->node.id, y->node.boot_epoch, y->r->dir,
 					  &y->places, y->err));
 
-	struct provider_host_options providers = {
-		.state_dirfd = y->providers_fd,
-		.state_path = y->providers_path,
-		.allow_fake = true,
-		.clock = &y->system,
-		.places = y->places,
-	};
-
-	assert_done(y->r, provider_host_new(&providers, &y->providers, y->err));
-	y->host = (struct driver_host){ .providers = y->providers,
-					.places = y->places,
-					.clock = &y->system,
-					.home_path = y->home_path };
-	y->drivers.host = &y->host;
+	y->host = (struct maker_host){ .places = y->places,
+				       .clock = &y->system,
+				       .home_path = y->home_path,
+				       .allow_fake = true };
+	assert_done(y->r,
+		    maker_store_new(y->providers_fd, y->providers_path, &y->host.store, y->err));
+	/* What a test has changed stays changed over a restart. */
+	if (!y->makers.count)
+		makers_init(&y->makers, &y->host);
 
 	struct leases_options options = {
 		.db = y->db,
 		.clock = y->r->clock,
 		.node = &y->node,
-		.drivers = &y->drivers,
+		.makers = &y->makers,
 		.spool_dirfd = y->spool_fd,
 	};
 
@@ -64,10 +59,9 @@ void yard_start(struct yard *y)
 void yard_stop(struct yard *y)
 {
 	leases_free(y->leases);
-	provider_host_free(y->providers);
+	maker_store_free(y->host.store);
 	places_free(y->places);
 	y->leases = NULL;
-	y->providers = NULL;
 	y->places = NULL;
 }
 
@@ -93,7 +87,6 @@ static int yard_setup(void **state, int (*records_setup)(void **))
 	y->r = records;
 	y->db = y->r->db;
 	y->err = &y->r->err;
-	y->drivers.table = DRIVERS_DEFAULT;
 	clock_init_system(&y->system);
 	y->providers_fd = open_directory(y, "providers", &y->providers_path);
 	y->spool_fd = open_directory(y, "spool", &path);
@@ -133,6 +126,7 @@ int yard_teardown(void **state)
 	runlog_store_close(y->logs);
 	environment_clear(&y->local);
 	close(y->providers_fd);
+	makers_clear(&y->makers);
 	close(y->spool_fd);
 	free(y->providers_path);
 	free(y->home_path);
@@ -158,7 +152,7 @@ void yard_sandbox(struct yard *y, const char *name, const char *config, int64_t 
 		.status = ENVIRONMENT_ACTIVE,
 	};
 
-	in.config = driver_normalize(&y->drivers, DRIVER_SANDBOX, raw, true, y->err);
+	in.config = maker_normalize(&y->makers, DRIVER_SANDBOX, raw, true, y->err);
 	if (!in.config)
 		fail_msg("%s", y->err->message);
 	id_copy(in.company_id, y->r->company.id);
@@ -265,14 +259,14 @@ void assert_place(struct yard *y, const char *place_id, const char *state)
 
 static char **inventory(struct yard *y)
 {
-	struct provider_inventory list = { 0 };
+	struct maker_inventory list = { 0 };
 	_cleanup_error_ struct error err = { 0 };
 	char **refs;
 
-	if (driver_inventory(&y->drivers, DRIVER_SANDBOX, "fake", &list, &err) != 1)
+	if (maker_inventory(&y->makers, DRIVER_SANDBOX, "fake", &list, &err) != 1)
 		fail_msg("inventory: %s", err.message);
 	refs = list.refs ? strv_copy(list.refs) : xcalloc(1, sizeof(char *));
-	provider_inventory_clear(&list);
+	maker_inventory_clear(&list);
 	return refs;
 }
 
@@ -383,7 +377,7 @@ int yard_exec_begin(struct yard *y, const struct lease *lease, const char *scrip
 		return -1;
 	spec.place_id = place.id;
 	spec.log = *log;
-	if (driver_start(&y->drivers, &place, &spec, exec, err) == 0)
+	if (maker_start(&y->makers, &place, &spec, exec, err) == 0)
 		return 0;
 	runlog_close(*log);
 	return -1;

@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include "../driver/makers.h"
+
 #include "../record/record_fixture.h"
 #include "lease/lease.h"
 
@@ -16,9 +18,8 @@ struct yard {
 	int providers_fd, spool_fd;
 	struct clock system;
 	struct places *places;
-	struct provider_host *providers;
-	struct driver_host host;
-	struct drivers drivers;
+	struct maker_host host;
+	struct makers makers;
 	struct node node;
 	struct leases *leases;
 	struct runlog_store *logs;

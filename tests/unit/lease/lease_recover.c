@@ -148,7 +148,7 @@ static void walk_through_trouble(struct yard *y, struct estate *e, const char *f
 	_cleanup_place_ struct place place = { 0 };
 	struct place_grant unexplained = { 0 };
 	struct place_request forgotten = { .environment = &e->once,
-					   .config = e->once.config,
+					   .config = { e->once.config },
 					   .lease_id = "forgotten" };
 	char id[ID_SIZE];
 
@@ -166,8 +166,8 @@ static void walk_through_trouble(struct yard *y, struct estate *e, const char *f
 	fault_arm(fault);
 	acquire_one(y, &e->once, NULL, 0, id);
 	if (lease_get(y->leases, id, &lease, &place, NULL) == 0)
-		driver_destroy(&y->drivers, &place, NULL); /* lost */
-	if (driver_acquire(&y->drivers, &forgotten, &unexplained, NULL) == 0)
+		maker_destroy(&y->makers, &place, NULL); /* lost */
+	if (maker_acquire(&y->makers, &forgotten, &unexplained, NULL) == 0)
 		place_grant_clear(&unexplained);
 	clock_fake_advance(&y->r->fake, 31000);
 	leases_sweep(y->leases, NULL);
@@ -245,7 +245,6 @@ static void attach(struct yard *y, struct records *r, const char *dir)
 	y->r = r;
 	y->db = r->db;
 	y->err = &r->err;
-	y->drivers.table = DRIVERS_DEFAULT;
 	clock_init_system(&y->system);
 	y->providers_path = path_join(dir, "providers");
 	y->home_path = xstrdup(dir);
@@ -542,12 +541,10 @@ static void an_intent_that_nobody_can_settle_stays_visible(void **state)
 	struct yard *y = yard_of(state);
 	_cleanup_environment_ struct environment env = { 0 };
 	_cleanup_lease_ struct lease lease = { 0 };
-	struct driver blind = DRIVER_SANDBOX_PROVIDER;
-	const struct driver *table[] = { &DRIVER_LOCAL_HOST, &blind, NULL };
+	struct maker *blind = maker_to_change(&y->makers, DRIVER_SANDBOX, "fake");
 	struct lease_request request;
 
-	blind.inventory = NULL;
-	y->drivers.table = table;
+	blind->traits.lists = false;
 	yard_sandbox(y, "box", FAKE, 0, &env);
 	request = yard_request(y, &env);
 	/* Nothing of the way back is written. */
@@ -560,7 +557,7 @@ static void an_intent_that_nobody_can_settle_stays_visible(void **state)
 	yard_pass(y, 100000);
 	assert_int_equal(yard_audit_count(y, "intent"), 1);
 	assert_int_equal(records_number(y->r, &RECOVER_INTENTS), 1);
-	y->drivers.table = DRIVERS_DEFAULT;
+	blind->traits.lists = true;
 }
 
 static void the_work_of_a_dead_node_is_finished_by_another(void **state)

@@ -365,8 +365,12 @@ static void capabilities_list_every_adapter_in_its_order(void **state)
 		"codex_local", "cursor_cloud", "gemini_local",    "opencode_local",
 		"pi_local",    "cursor",       "openclaw_gateway"
 	};
-	_cleanup_json_ json_t *list =
-		adapter_capabilities(1u << DRIVER_LOCAL | 1u << DRIVER_SANDBOX);
+	struct maker_host maker_host = { 0 };
+	struct makers makers;
+
+	makers_init(&makers, &maker_host);
+
+	_cleanup_json_ json_t *list = adapter_capabilities(&makers);
 	_cleanup_json_ json_t *all =
 		parsed("{\"local\":\"supported\",\"ssh\":\"unsupported\","
 		       "\"sandbox\":\"supported\",\"plugin\":\"unsupported\"}");

@@ -1,7 +1,8 @@
 /*
- * The steps between a lease and a command (spec 01 E.4), against drivers that fail on request: the
- * table of drivers is given, so a test gives its own.
+ * The steps between a lease and a command (spec 01 E.4), against a maker that fails on request: the
+ * makers are given, so a test changes its own.
  */
+#include "../driver/makers.h"
 #include "world.h"
 
 /* What the test's driver does; one at a time. */
@@ -12,29 +13,30 @@ static struct {
 	char start_argv0[64], start_argv1[16], start_argv2[128], start_cwd[256], start_shell[64];
 } seen;
 
-static int counting_realize(struct driver_host *host, const struct place *place,
-			    const char *lease_id, const struct place_workspace *workspace,
+static struct maker fake; /* as it was */
+
+static int counting_realize(const struct maker *self, const struct place_view *place,
+			    const struct place_workspace *workspace, int64_t deadline_ms,
 			    struct place_realization *out, struct error *err)
 {
+	(void)self, (void)place, (void)workspace, (void)deadline_ms, (void)out;
 	seen.realize_calls++;
-	if (seen.realize_fails)
-		return error_set(err, ERR_IO, "the disk said no");
-	return DRIVER_SANDBOX_PROVIDER.realize(host, place, lease_id, workspace, out, err);
+	return seen.realize_fails ? error_set(err, ERR_IO, "the disk said no") : 0;
 }
 
 /* A provider that names a directory no command can be started in. */
-static int crooked_acquire(struct driver_host *host, const struct place_request *request,
-			   struct place_grant *out, struct error *err)
+static int crooked_acquire(const struct maker *self, const struct place_view *wanted,
+			   int64_t deadline_ms, struct made_place *out, struct error *err)
 {
-	if (DRIVER_SANDBOX_PROVIDER.acquire(host, request, out, err) < 0)
+	if (fake.acquire(self, wanted, deadline_ms, out, err) < 0)
 		return -1;
 	if (seen.crooked)
 		json_put_str(out->metadata, "remoteCwd", "somewhere");
 	return 0;
 }
 
-static int recording_start(struct driver_host *host, const struct place *place,
-			   const struct exec_spec *spec, struct exec **exec, struct error *err)
+static int recording_prepare(const struct maker *self, const struct place_view *place,
+			     const struct exec_spec *spec, struct error *err)
 {
 	if (seen.start_calls++ == 0) {
 		seen.start_timeout_ms = spec->timeout_ms;
@@ -47,11 +49,18 @@ static int recording_start(struct driver_host *host, const struct place *place,
 		snprintf(seen.start_shell, sizeof(seen.start_shell), "%s",
 			 spec->env ? spec->env[0] : "");
 	}
-	return DRIVER_SANDBOX_PROVIDER.start(host, place, spec, exec, err);
+	return fake.prepare(self, place, spec, err);
 }
 
-static struct driver watched;
-static const struct driver *watched_table[3];
+static void watch(struct makers *makers)
+{
+	struct maker *watched = maker_to_change(makers, DRIVER_SANDBOX, "fake");
+
+	fake = *watched;
+	watched->acquire = crooked_acquire;
+	watched->realize = counting_realize;
+	watched->prepare = recording_prepare;
+}
 
 static int watched_setup(void **state)
 {
@@ -60,14 +69,8 @@ static int watched_setup(void **state)
 	memset(&seen, 0, sizeof(seen));
 	world_setup(state);
 	w = *state;
-	watched = DRIVER_SANDBOX_PROVIDER;
-	watched.acquire = crooked_acquire;
-	watched.realize = counting_realize;
-	watched.start = recording_start;
-	watched_table[0] = &DRIVER_LOCAL_HOST;
-	watched_table[1] = &watched;
 	world_close(w);
-	w->table = watched_table;
+	w->change = watch;
 	world_open(w);
 	world_start(w);
 	return 0;

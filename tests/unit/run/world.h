@@ -28,14 +28,13 @@ struct world {
 	struct node node;
 	struct db *db;
 	struct places *places;
-	struct provider_host *providers;
-	struct driver_host driver_host;
-	struct drivers drivers;
+	struct maker_host host;
+	struct makers makers;
 	struct leases *leases;
 	struct runlog_store *logs;
 	struct runs *runs;
 	int max_parallel;
-	const struct driver *const *table; /* instead of the default, from the next open */
+	void (*change)(struct makers *makers); /* what is different, from the next open */
 	struct company company;
 };
 
@@ -69,23 +68,19 @@ static inline void world_open(struct world *w)
 	assert_ok(node_register(w->db, &w->clock, w->dirfd, &w->node, err));
 	assert_ok(test_places_new(&w->clock, w->node.id, w->node.boot_epoch, w->dir, &w->places,
 				  err));
-	assert_ok(provider_host_new(&(struct provider_host_options){ .state_dirfd = w->providers_fd,
-								     .state_path = providers,
-								     .allow_fake = true,
-								     .clock = &w->clock,
-								     .places = w->places },
-				    &w->providers, err));
-	w->driver_host = (struct driver_host){ .providers = w->providers,
-					       .places = w->places,
-					       .clock = &w->clock,
-					       .home_path = home,
-					       .db = w->db };
-	w->drivers = (struct drivers){ .host = &w->driver_host,
-				       .table = w->table ? w->table : DRIVERS_DEFAULT };
+	w->host = (struct maker_host){ .places = w->places,
+				       .clock = &w->clock,
+				       .home_path = home,
+				       .db = w->db,
+				       .allow_fake = true };
+	assert_ok(maker_store_new(w->providers_fd, providers, &w->host.store, err));
+	makers_init(&w->makers, &w->host);
+	if (w->change)
+		w->change(&w->makers);
 	assert_ok(leases_new(&(struct leases_options){ .db = w->db,
 						       .clock = &w->clock,
 						       .node = &w->node,
-						       .drivers = &w->drivers,
+						       .makers = &w->makers,
 						       .spool_dirfd = w->spool_fd,
 						       .sweep_ms = 50,
 						       .cleanup_base_ms = 20 },
@@ -95,7 +90,7 @@ static inline void world_open(struct world *w)
 						   .clock = &w->clock,
 						   .node = &w->node,
 						   .leases = w->leases,
-						   .drivers = &w->drivers,
+						   .makers = &w->makers,
 						   .places = w->places,
 						   .logs = w->logs,
 						   .max_parallel = w->max_parallel,
@@ -119,8 +114,9 @@ static inline void world_close(struct world *w)
 	runs_free(w->runs);
 	leases_free(w->leases);
 	runlog_store_close(w->logs);
-	provider_host_free(w->providers);
+	maker_store_free(w->host.store);
 	places_free(w->places);
+	makers_clear(&w->makers);
 	db_close(w->db);
 }
 

@@ -760,12 +760,12 @@ static void auto_is_in_place_here_and_copy_elsewhere(void **state)
 	must(workspace_prepare(&s->engine, &wish, &s->state, why));
 	assert_int_equal(s->state.mode, MODE_COPY);
 	workspace_state_clear(&s->state);
-	wish.is_native = wish.shared = true;
+	wish.mounts = wish.shared = true;
 	must(workspace_prepare(&s->engine, &wish, &s->state, why));
 	assert_int_equal(s->state.mode, MODE_COPY);
 	workspace_state_clear(&s->state);
 	wish.is_local = true;
-	wish.is_native = wish.takes_relay = false;
+	wish.mounts = wish.takes_relay = false;
 	must(workspace_prepare(&s->engine, &wish, &s->state, why));
 	assert_int_equal(s->state.mode, MODE_IN_PLACE);
 	stage(s);
