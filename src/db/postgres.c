@@ -350,9 +350,10 @@ const struct db_engine postgres_engine = {
 	.dialect = DIALECT_POSTGRES,
 	.library = postgres_library,
 	/* Tables of others may stand beside ours, an extension brings its own. */
-	.schema_probe = { "SCHEMA_PROBE", "SELECT COUNT(*), 0 FROM pg_catalog.pg_tables"
-					  " WHERE schemaname = current_schema()"
-					  " AND tablename = 'schema_migrations'" },
+	.schema_probe = { .name = "SCHEMA_PROBE",
+			  .text = "SELECT COUNT(*), 0 FROM pg_catalog.pg_tables"
+				  " WHERE schemaname = current_schema()"
+				  " AND tablename = 'schema_migrations'" },
 	.open = postgres_open_db,
 	.close = postgres_close_db,
 	.adopt = postgres_adopt,

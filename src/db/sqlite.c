@@ -331,10 +331,10 @@ static void sqlite_library(char *text, size_t size)
 const struct db_engine sqlite_engine = {
 	.dialect = DIALECT_SQLITE,
 	.library = sqlite_library,
-	.schema_probe = { "SCHEMA_PROBE",
-			  "SELECT COUNT(*) FILTER (WHERE name = 'schema_migrations'),"
-			  " COUNT(*) FILTER (WHERE name <> 'schema_migrations')"
-			  " FROM sqlite_master WHERE type = 'table'" },
+	.schema_probe = { .name = "SCHEMA_PROBE",
+			  .text = "SELECT COUNT(*) FILTER (WHERE name = 'schema_migrations'),"
+				  " COUNT(*) FILTER (WHERE name <> 'schema_migrations')"
+				  " FROM sqlite_master WHERE type = 'table'" },
 	.open = sqlite_open_db,
 	.close = sqlite_close_db,
 	.adopt = sqlite_adopt,
