@@ -389,6 +389,7 @@ static void capabilities_list_every_adapter_in_its_order(void **state)
 	}
 	assert_true(json_equal(json_object_at(json_array_get(list, 4), "drivers"), all));
 	assert_true(json_equal(json_object_at(json_array_get(list, 1), "drivers"), host));
+	makers_clear(&makers);
 }
 
 /* ---- runs ---- */

@@ -400,6 +400,7 @@ static void what_must_not_be_seen_is_written_down(void **state)
 	assert_true(is_hidden(&w, "lib/.git/token", MASK_HIDDEN));
 	assert_false(is_hidden(&w, "lib/.git/HEAD", MASK_HIDDEN));
 	assert_false(is_hidden(&w, "lib/.git/objects", MASK_HIDDEN));
+	git_seen_free(s.seen);
 	end(&w);
 }
 
