@@ -95,7 +95,7 @@ static double note(struct bench *b, void *arg)
 	struct workspace_act act = { .place = &place, .place_root = "/workspace", .cancel_fd = -1 };
 	struct workspace_state run = { 0 };
 	struct workspace_request wish = {
-		.path = s->trees.tree, .mode = MODE_OVERLAY, .is_native = true, .takes_relay = true
+		.path = s->trees.tree, .mode = MODE_OVERLAY, .mounts = true, .takes_relay = true
 	};
 	_cleanup_free_ char *masks = NULL;
 	struct error err = { 0 };
