@@ -112,7 +112,8 @@ static void take_message(void *arg, enum websocket_type type, const char *data, 
 	_cleanup_json_ json_t *message = NULL;
 
 	if (type == WEBSOCKET_BINARY) {
-		if (!s->deaf && !s->end_input)
+		/* While closing nothing holds the client back. */
+		if (!s->deaf && !s->end_input && !s->leaving && s->input.len < 2 * INPUT_BYTES)
 			buf_append(&s->input, data, len);
 		return;
 	}
@@ -256,7 +257,7 @@ static void converse(struct session *s, int fd, int stop_fd)
 		}
 		pass_input(s);
 	} while (wait_for_news(s, fd, stop_fd));
-	pass_input(s); /* the last keys before the hang-up count */
+	pass_input(s); /* the last keys before the hang-up count, or before the server stops */
 }
 
 static void run_session(void *arg, int fd, const void *early, size_t early_len, int stop_fd)

@@ -136,6 +136,10 @@ static void converse(struct seat *seat, int fd)
 
 		if (poll(fds, ARRAY_SIZE(fds), timeout) < 0 && errno != EINTR)
 			return;
+		/* After a close nothing can be sent: whether one came is to be known before a key
+		 * is read, which otherwise waits for the next connection. */
+		if (!websocket_step(seat->ws, true) || seat->output_gone || !keep_alive(seat))
+			return;
 		if (fds[2].revents) {
 			latch_clear(seat->size_fd);
 			say_size(seat);
@@ -146,7 +150,7 @@ static void converse(struct seat *seat, int fd)
 			websocket_close(seat->ws, 1000, "detached", 1000);
 			return;
 		}
-		if (!websocket_step(seat->ws, true) || seat->output_gone || !keep_alive(seat))
+		if (!websocket_step(seat->ws, false))
 			return;
 	}
 }

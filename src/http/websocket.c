@@ -21,7 +21,6 @@ struct websocket {
 	struct buf early;
 	size_t budget; /* bytes this step may still read */
 	bool broken;
-	bool closing;
 	int64_t heard;
 	websocket_message_fn *message;
 	void *arg;
@@ -106,8 +105,6 @@ static void took_message(wslay_event_context_ptr wslay,
 	if (message->opcode == WSLAY_CONNECTION_CLOSE && message->msg_length > PAYLOAD_OF_CLOSE)
 		snprintf(ws->reason, sizeof(ws->reason), "%.*s",
 			 (int)(message->msg_length - PAYLOAD_OF_CLOSE), data + PAYLOAD_OF_CLOSE);
-	if (ws->closing)
-		return;
 	if (message->opcode == WSLAY_TEXT_FRAME)
 		ws->message(ws->arg, WEBSOCKET_TEXT, data ? data : "", message->msg_length);
 	else if (message->opcode == WSLAY_BINARY_FRAME)
@@ -234,7 +231,6 @@ void websocket_close(struct websocket *ws, uint16_t code, const char *reason, in
 {
 	int64_t deadline = boottime_ms() + wait_ms;
 
-	ws->closing = true;
 	drive(ws, is_flushed, deadline);
 	wslay_event_queue_close(ws->wslay, code, (const uint8_t *)reason,
 				MIN_OF(strlen(reason), WEBSOCKET_REASON_SIZE - 2));

@@ -52,7 +52,7 @@ int64_t websocket_heard(const struct websocket *ws); /* CLOCK_MONOTONIC ms of th
 #define WEBSOCKET_REASON_SIZE 124
 /*
  * Says why and waits until the other side has said so too, at most wait_ms. What is queued goes out
- * before it. The socket stays open.
+ * before it, and what the other side sent until then is still taken. The socket stays open.
  */
 void websocket_close(struct websocket *ws, uint16_t code, const char *reason, int64_t wait_ms);
 /* What the other side said at its close: 1006 when it said nothing. */

@@ -226,6 +226,19 @@ stty_of_pane() { stty -a <"$(tm display-message -p '#{pane_tty}')"; }
 	has "$(ws /api/execs/00000000-0000-4000-8000-000000000000/terminal || true)" 404
 }
 
+# What is under way when a server stops reaches the command, or waits for the next server.
+@test "keys typed while servers come and go all arrive" {
+	inside
+	type_in 'cat >typed'
+	for i in $(seq 60); do
+		type_in "line $i"
+		[ $((i % 20)) != 10 ] || { end "$server" TERM; serve; }
+	done
+	type_in last
+	wait_for 30 grep -qx last typed
+	same "$(grep -c '^line' typed)" 60
+}
+
 @test "stopping the server does not wait for terminals, and they wait for the next" {
 	inside
 	type_in 'kept=$$'
