@@ -5,7 +5,7 @@
 #pragma once
 
 #include "api/server.h"
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 
 struct adapter_test {
 	struct server *server;

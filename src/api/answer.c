@@ -1,6 +1,6 @@
 #include "api/answer.h"
 #include "base/log.h"
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 
 int answer(struct response *response, int status, json_t *json)
 {

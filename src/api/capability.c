@@ -1,7 +1,7 @@
 #include "api/answer.h"
 
 #include "driver/config.h"
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 
 /*
  * What can be configured and chosen (spec 01 F.5), for pages that offer it: drivers and providers

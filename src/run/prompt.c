@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 #include "record/trust.h"
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 #include "run/service.h"
 
 /* Who runs the prompt, with which settings. */

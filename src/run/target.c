@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 
 #define DEFAULT_REMOTE_CWD "/tmp"
 

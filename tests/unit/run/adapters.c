@@ -3,7 +3,7 @@
  * (spec 01 E.6, F.5).
  */
 #include "world.h"
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 #include "run/prompt.h"
 
 static json_t *parsed(const char *text)

@@ -1,7 +1,7 @@
 /*
  * adapterConfig: what a table of fields can check, and what it cannot.
  */
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 
 #include <ctype.h>
 #include <math.h>

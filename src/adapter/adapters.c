@@ -1,4 +1,4 @@
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 
 #include "base/text.h"
 #include "driver/maker.h"
@@ -9,7 +9,7 @@
 	{                                                                                          \
 		"command", FIELD_STRING, FIELD_NULLABLE | FIELD_NONBLANK, 1, 4096, .summary = text \
 	}
-/* timeoutSec and env are looked at by adapter_config.c: no type of field says what they may be. */
+/* timeoutSec and env are looked at by config.c: no type of field says what they may be. */
 #define COMMON_KEYS                                                                                \
 	{                                                                                          \
 		"cwd", FIELD_STRING, FIELD_NULLABLE,                                               \

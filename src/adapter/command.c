@@ -1,7 +1,7 @@
 /*
  * From an adapter, its config and a prompt to what a place is asked to run.
  */
-#include "run/adapter.h"
+#include "adapter/adapter.h"
 
 #include "base/text.h"
 
