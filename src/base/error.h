@@ -58,6 +58,21 @@
 	X(ERR_CANCELLED, "cancelled", 409)                                                         \
 	X(ERR_TIMEOUT, "timeout", 504)                                                             \
 	X(ERR_AGENT_NOT_FOUND, "agent_not_found", 404)                                             \
+	/* secrets and vaults */                                                                   \
+	X(ERR_SECRET_NOT_BOUND, "secret_not_bound", 422)                                           \
+	X(ERR_SECRET_INACTIVE, "secret_inactive", 422)                                             \
+	X(ERR_SECRET_VERSION, "secret_version_unavailable", 422)                                   \
+	X(ERR_SECRET_KEY_MISSING, "secret_key_missing", 503)                                       \
+	X(ERR_SECRET_KEY_WRONG, "secret_key_wrong", 503)                                           \
+	X(ERR_SECRET_CORRUPT, "secret_corrupt", 500)                                               \
+	X(ERR_VAULT_UNUSABLE, "vault_unusable", 422)                                               \
+	X(ERR_VAULT_DENIED, "vault_access_denied", 403)                                            \
+	X(ERR_VAULT_NOT_FOUND, "vault_not_found", 404)                                             \
+	X(ERR_VAULT_CONFLICT, "vault_conflict", 409)                                               \
+	X(ERR_VAULT_THROTTLED, "vault_throttled", 429)                                             \
+	X(ERR_VAULT_INVALID, "vault_invalid_request", 422)                                         \
+	X(ERR_VAULT_UNAVAILABLE, "vault_unavailable", 503)                                         \
+	X(ERR_VAULT, "vault_error", 502)                                                           \
 	/* the machine */                                                                          \
 	X(ERR_IO, "io_error", 500)                                                                 \
 	X(ERR_DISK_FULL, "disk_full", 507)                                                         \
