@@ -132,7 +132,7 @@ static int outcome_of_run(struct exec_view *view, struct exec_outcome *outcome, 
 	if (!run_status_is_final(run.status))
 		return 0;
 	*outcome = (struct exec_outcome){
-		.result = { .exit_code = run.has_exit_code ? run.exit_code : -1,
+		.result = { .exit_code = (int)run.exit_code,
 			    .reason = EXEC_LEASE_LOST,
 			    .duration_ms = json_int(run.timings, "executedMs", 0) },
 		.output_bytes = run.log_bytes,

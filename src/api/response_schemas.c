@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "record/environment.h"
 #include "record/workspace.h"
+#include "run/run.h"
 
 #define TYPE_MAX 64
 #define SHAPE(...) NULL, ((const struct shape_field[]){ __VA_ARGS__, { 0 } })
@@ -69,29 +70,7 @@ const struct shape SHAPES[] = {
 		{ "metadata", "object?", NULL, NULL }, { "placeId", "string?", NULL, NULL },
 		{ "placeState", "string?", NULL, NULL },
 		{ "fencing", "string?", "Who refuses a former holder", NULL }, TIMES) },
-	{ "Run", "One execution of a command",
-	  SHAPE({ "id", "uuid", NULL, NULL }, { "companyId", "uuid", NULL, NULL },
-		{ "agentId", "uuid?", NULL, NULL }, { "projectId", "uuid?", NULL, NULL },
-		{ "issueId", "uuid?", NULL, NULL }, { "executionWorkspaceId", "uuid?", NULL, NULL },
-		{ "environmentId", "uuid?", NULL, NULL }, { "leaseId", "uuid?", NULL, NULL },
-		{ "adapterType", "string?", "Who got its prompt; null: it named a command", NULL },
-		{ "status", "string", NULL, run_status_names },
-		{ "statusReason", "string?", "Why it waits, or why it runs but is not followed",
-		  NULL },
-		{ "exitCode", "int?", NULL, NULL }, { "signal", "string?", NULL, NULL },
-		{ "reason", "string?", "How the command ended", NULL },
-		{ "error", "string?", NULL, NULL }, { "errorCode", "string?", NULL, NULL },
-		{ "command", "[string]?", NULL, NULL }, { "cwd", "string?", NULL, NULL },
-		{ "envKeys", "[string]", "Names of its variables, never their values", NULL },
-		{ "timeoutMs", "int?", NULL, NULL }, { "retryOfRunId", "uuid?", NULL, NULL },
-		{ "processLossRetryCount", "int", NULL, NULL },
-		{ "logBytes", "int", "Length of its log", NULL },
-		{ "context", "object?", NULL, NULL }, { "timings", "object?", NULL, NULL },
-		{ "result", "object?", NULL, NULL },
-		{ "workspace", "RunWorkspace?", "Its files; null: it brought none", NULL },
-		{ "nodeId", "string?", NULL, NULL }, { "cancelRequestedAt", "time?", NULL, NULL },
-		{ "createdAt", "time", NULL, NULL }, { "startedAt", "time?", NULL, NULL },
-		{ "finishedAt", "time?", NULL, NULL }, { "updatedAt", "time", NULL, NULL }) },
+	{ "Run", "One execution of a command", RUN_COLUMNS, NULL },
 	{ "RunWorkspace", "The files a run brings, and what became of them",
 	  SHAPE({ "path", "string", "On the server's machine", NULL },
 		{ "mode", "string", "As asked for, then as chosen", NULL },
@@ -317,9 +296,10 @@ static void show_field(const struct shape_field *field, struct shown_field *out)
 static void show_column(const struct column *column, struct shown_field *out)
 {
 	static const char *const TYPES[] = {
-		[COLUMN_ID] = "uuid",     [COLUMN_TEXT] = "string", [COLUMN_WORD] = "string",
-		[COLUMN_JSON] = "object", [COLUMN_INT] = "int",     [COLUMN_TIME] = "time",
-		[COLUMN_BOOL] = "bool",
+		[COLUMN_ID] = "uuid",       [COLUMN_TEXT] = "string", [COLUMN_WORD] = "string",
+		[COLUMN_JSON] = "object",   [COLUMN_INT] = "int",     [COLUMN_TIME] = "time",
+		[COLUMN_BOOL] = "bool",     [COLUMN_COUNT] = "int?",  [COLUMN_CODE] = "int?",
+		[COLUMN_STRV] = "[string]",
 	};
 
 	*out = (struct shown_field){ .summary = column->summary, .one_of = column->words };

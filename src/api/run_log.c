@@ -78,10 +78,7 @@ static json_t *end_event(const struct run *run)
 
 	json_put_str(event, "type", "end");
 	json_put_str(event, "status", run_status_name(run->status));
-	if (run->has_exit_code)
-		json_put_int(event, "exitCode", run->exit_code);
-	else
-		json_put_new(event, "exitCode", NULL);
+	json_put_new(event, "exitCode", run->exit_code >= 0 ? json_integer(run->exit_code) : NULL);
 	json_put_str(event, "signal", run->signal);
 	json_put_str(event, "reason", run->reason);
 	json_put_str(event, "error", run->error);

@@ -136,3 +136,10 @@ void buf_free(struct buf *b)
 	free(b->data);
 	*b = (struct buf){ .max = b->max };
 }
+
+void buf_free_wiped(struct buf *b)
+{
+	if (b->data)
+		wipe(b->data, b->len);
+	buf_free(b);
+}

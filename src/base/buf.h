@@ -31,3 +31,5 @@ char *buf_steal(struct buf *b);            /* never NULL; the buffer is empty af
 const char *buf_str(const struct buf *b);  /* never NULL */
 void buf_free(struct buf *b);
 #define _cleanup_buf_ _cleanup_(buf_free)
+void buf_free_wiped(struct buf *b); /* for what nobody may find in memory later */
+#define _cleanup_buf_wiped_ _cleanup_(buf_free_wiped)

@@ -10,13 +10,16 @@
 #include <jansson.h>
 
 enum column_type {
-	COLUMN_ID,   /* char[ID_SIZE]; "" is NULL */
-	COLUMN_TEXT, /* char *; with `words` only those can be read */
-	COLUMN_WORD, /* an enum whose names are `words` */
-	COLUMN_JSON, /* json_t * */
-	COLUMN_INT,  /* int64_t */
-	COLUMN_TIME, /* int64_t, milliseconds; 0 is none */
-	COLUMN_BOOL, /* bool */
+	COLUMN_ID,    /* char[ID_SIZE]; "" is NULL */
+	COLUMN_TEXT,  /* char *; with `words` only those can be read */
+	COLUMN_WORD,  /* an enum whose names are `words` */
+	COLUMN_JSON,  /* json_t * */
+	COLUMN_INT,   /* int64_t */
+	COLUMN_TIME,  /* int64_t, milliseconds; 0 is none */
+	COLUMN_BOOL,  /* bool */
+	COLUMN_COUNT, /* int64_t; 0 is NULL in SQL and null in JSON */
+	COLUMN_CODE,  /* int64_t; below 0 is NULL in SQL and null in JSON */
+	COLUMN_STRV,  /* char **, an array of strings */
 };
 
 enum column_flags {
@@ -26,6 +29,7 @@ enum column_flags {
 	COLUMN_PATCH = 8,    /* the key of a body goes over it as it is: row_patch */
 	COLUMN_SPARSE = 16,  /* its key is left out instead of null */
 	COLUMN_VIEW = 32,    /* no column and no member: a key that routes may add */
+	COLUMN_OBJECT = 64,  /* what is not a JSON object is read as an empty one */
 };
 #define COLUMN_WRITE (COLUMN_INSERT | COLUMN_UPDATE)
 

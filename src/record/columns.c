@@ -25,6 +25,11 @@ static json_t **json_of(const struct column *c, const void *record)
 	return slot_of(c, record);
 }
 
+static char ***strv_of(const struct column *c, const void *record)
+{
+	return slot_of(c, record);
+}
+
 static bool has_member(const struct column *c)
 {
 	return !c->make && !(c->flags & COLUMN_VIEW);
@@ -40,6 +45,8 @@ void row_clear(const struct row_kind *kind, void *record)
 			free(*text_of(c, record));
 		if (c->type == COLUMN_JSON)
 			json_decref(*json_of(c, record));
+		if (c->type == COLUMN_STRV)
+			strv_free(*strv_of(c, record));
 	}
 	memset(record, 0, kind->size);
 }
@@ -55,6 +62,8 @@ void row_copy(const struct row_kind *kind, void *to, const void *from)
 			*text_of(c, to) = xstrdup(*text_of(c, from));
 		if (c->type == COLUMN_JSON)
 			*json_of(c, to) = json_deep_copy(*json_of(c, from));
+		if (c->type == COLUMN_STRV)
+			*strv_of(c, to) = strv_copy(*strv_of(c, from));
 	}
 }
 
@@ -82,6 +91,31 @@ static int refuse_word(const struct row_kind *kind, const struct column *c, cons
 	return unexpected_value(err, label, text);
 }
 
+static int read_json(const struct column *c, struct cursor *cursor, int index, void *record,
+		     struct error *err)
+{
+	json_t **value = json_of(c, record);
+
+	if (!(c->flags & COLUMN_OBJECT))
+		return col_json(cursor, index, c->name, value, err);
+	if (col_json(cursor, index, c->name, value, NULL) < 0 || !json_is_object(*value)) {
+		json_decref(*value);
+		*value = json_object();
+	}
+	return 0;
+}
+
+static int read_strv(const struct column *c, struct cursor *cursor, int index, void *record,
+		     struct error *err)
+{
+	_cleanup_json_ json_t *value = NULL;
+
+	if (col_json(cursor, index, c->name, &value, err) < 0)
+		return -1;
+	*strv_of(c, record) = json_to_strv(value);
+	return *strv_of(c, record) ? 0 : unexpected_value(err, c->name, col_text(cursor, index));
+}
+
 static int read_column(const struct row_kind *kind, const struct column *c, struct cursor *cursor,
 		       int index, void *record, struct error *err)
 {
@@ -100,8 +134,15 @@ static int read_column(const struct row_kind *kind, const struct column *c, stru
 		*(unsigned *)slot_of(c, record) = word;
 		return 0;
 	case COLUMN_JSON:
-		return col_json(cursor, index, c->name, json_of(c, record), err);
+		return read_json(c, cursor, index, record, err);
+	case COLUMN_STRV:
+		return read_strv(c, cursor, index, record, err);
+	case COLUMN_CODE:
+		*(int64_t *)slot_of(c, record) =
+			col_is_null(cursor, index) ? -1 : col_int(cursor, index);
+		return 0;
 	case COLUMN_INT:
+	case COLUMN_COUNT:
 	case COLUMN_TIME:
 		*(int64_t *)slot_of(c, record) = col_int(cursor, index);
 		return 0;
@@ -131,6 +172,13 @@ int row_read(const struct row_kind *kind, struct cursor *cursor, void *out, stru
 
 /* ---- JSON ---- */
 
+static bool number_is_none(const struct column *c, const void *record)
+{
+	int64_t value = *(const int64_t *)slot_of(c, record);
+
+	return c->type == COLUMN_CODE ? value < 0 : value == 0;
+}
+
 static void put_column(json_t *o, const struct column *c, const void *record)
 {
 	const void *slot = slot_of(c, record);
@@ -156,6 +204,15 @@ static void put_column(json_t *o, const struct column *c, const void *record)
 		return;
 	case COLUMN_BOOL:
 		json_put_bool(o, c->key, *(const bool *)slot);
+		return;
+	case COLUMN_COUNT:
+	case COLUMN_CODE:
+		json_put_new(o, c->key,
+			     number_is_none(c, record) ? NULL
+						       : json_integer(*(const int64_t *)slot));
+		return;
+	case COLUMN_STRV:
+		json_put_new(o, c->key, json_from_strv(*strv_of(c, record)));
 		return;
 	}
 }
@@ -192,6 +249,8 @@ static void write_column(struct buf *out, struct cursor *cursor, int index, enum
 	}
 	switch (type) {
 	case COLUMN_INT:
+	case COLUMN_COUNT:
+	case COLUMN_CODE:
 		buf_printf(out, "%lld", (long long)col_int(cursor, index));
 		return;
 	case COLUMN_BOOL:
@@ -202,6 +261,7 @@ static void write_column(struct buf *out, struct cursor *cursor, int index, enum
 		json_write_str(out, iso);
 		return;
 	case COLUMN_JSON:
+	case COLUMN_STRV:
 		buf_puts(out, col_text(cursor, index));
 		return;
 	default:
@@ -244,6 +304,13 @@ static const char *keep_json(struct column_binds *binds, const struct column *c,
 	return binds->text[binds->texts++] = json_text(value);
 }
 
+static const char *keep_strv(struct column_binds *binds, const struct column *c, const void *record)
+{
+	_cleanup_json_ json_t *value = json_from_strv(*strv_of(c, record));
+
+	return binds->text[binds->texts++] = json_text(value);
+}
+
 static struct bind bind_column(struct column_binds *binds, const struct column *c,
 			       const void *record)
 {
@@ -266,6 +333,11 @@ static struct bind bind_column(struct column_binds *binds, const struct column *
 		return B_INT(*(const int64_t *)slot);
 	case COLUMN_BOOL:
 		return B_BOOL(*(const bool *)slot);
+	case COLUMN_COUNT:
+	case COLUMN_CODE:
+		return number_is_none(c, record) ? B_NULL : B_INT(*(const int64_t *)slot);
+	case COLUMN_STRV:
+		return B_TEXT(keep_strv(binds, c, record));
 	}
 	return B_NULL;
 }

@@ -63,12 +63,6 @@ const struct field RUN_FIELDS[] = {
 	{ 0 },
 };
 
-SQL(RUN_INSERT,
-    "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
-    " execution_workspace_id, status, command, cwd, env, stdin, stdin_encoding, timeout_ms,"
-    " context, node_id, boot_epoch, created_at, updated_at, workspace, secrets)"
-    " VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, $9, $10, $11, $12, $13, $14, $15,"
-    " $16, $16, $17, $18)");
 SQL(RUN_REF_AGENT, "SELECT company_id FROM agents WHERE id = $1");
 SQL(RUN_REF_PROJECT, "SELECT company_id FROM projects WHERE id = $1");
 SQL(RUN_REF_ISSUE, "SELECT company_id FROM issues WHERE id = $1");
@@ -102,12 +96,9 @@ static int check_queue(struct tx *tx, const struct runs *runs, const char *compa
 struct creation {
 	struct runs *runs;
 	const struct actor *actor;
-	const char *id, *company_id;
+	const char *company_id;
 	const json_t *body;
-	char *command, *env, *context, *workspace; /* workspace NULL: none */
-	bool holds_secrets;
-	struct run *out;
-	int64_t now;
+	struct run *run; /* the row to insert, then as it is stored */
 };
 
 /* A foreign id and an unknown one are told in the same words: existence does not leak. */
@@ -163,9 +154,10 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 					   .actor = c->actor,
 					   .action = "run.created",
 					   .entity_type = "run",
-					   .entity_id = c->id,
+					   .entity_id = c->run->id,
 					   .agent_id = json_str(b, "agentId") };
-	int64_t timeout = json_int(b, "timeoutMs", 0);
+	_cleanup_run_ struct run stored = { 0 };
+	int64_t now = c->run->created_at;
 
 	if (company_works_tx(tx, c->company_id, err) < 0 ||
 	    check_queue(tx, c->runs, c->company_id, err) < 0 ||
@@ -177,21 +169,14 @@ static int insert_run(struct tx *tx, void *arg, struct error *err)
 	    check_reference(tx, c, "environmentId", &RUN_REF_ENVIRONMENT, err) < 0 ||
 	    check_local(tx, c, err) < 0)
 		return -1;
-	if (tx_exec(tx, &RUN_INSERT, err, B_TEXT(c->id), B_TEXT(c->company_id),
-		    B_TEXT(json_str(b, "agentId")), B_TEXT(json_str(b, "projectId")),
-		    B_TEXT(json_str(b, "issueId")), B_TEXT(json_str(b, "executionWorkspaceId")),
-		    B_TEXT(c->command), B_TEXT(json_str(b, "cwd")), B_TEXT(c->env),
-		    B_TEXT(json_str(b, "stdin")), B_TEXT(json_str(b, "stdinEncoding")),
-		    timeout > 0 ? B_INT(timeout) : B_NULL, B_TEXT(c->context),
-		    B_TEXT(c->runs->node->id), B_INT(c->runs->node->boot_epoch), B_INT(c->now),
-		    B_TEXT(c->workspace),
-		    B_INT(c->holds_secrets ? SECRETS_KEPT : SECRETS_NONE)) < 0)
+	if (run_insert_tx(tx, c->run, err) < 0 || activity_write_tx(tx, now, &activity, err) < 0 ||
+	    run_publish_queued_tx(tx, now, c->run->id, err) < 0 ||
+	    run_load_tx(tx, c->run->id, &stored, err) < 0)
 		return -1;
-	if (activity_write_tx(tx, c->now, &activity, err) < 0 ||
-	    run_publish_queued_tx(tx, c->now, c->id, err) < 0)
-		return -1;
-	run_clear(c->out);
-	return run_load_tx(tx, c->id, c->out, err);
+	run_clear(c->run);
+	*c->run = stored;
+	stored = (struct run){ 0 };
+	return 0;
 }
 
 /* What the table of fields cannot say. */
@@ -300,37 +285,45 @@ int run_resolve_names(struct runs *runs, const char *company_id, json_t *body, s
 	return 0;
 }
 
+/* The row of a request that has passed its checks. */
+static void fill_run(struct runs *runs, const struct actor *actor, const char *run_id,
+		     const char *company_id, const json_t *body, struct run *run)
+{
+	const json_t *env = json_object_at(body, "env");
+
+	id_copy(run->id, run_id);
+	id_copy(run->company_id, company_id);
+	id_copy(run->agent_id, json_str(body, "agentId"));
+	id_copy(run->project_id, json_str(body, "projectId"));
+	id_copy(run->issue_id, json_str(body, "issueId"));
+	id_copy(run->workspace_id, json_str(body, "executionWorkspaceId"));
+	run->status = RUN_QUEUED;
+	run->command = json_to_strv(json_object_get(body, "command"));
+	run->cwd = xstrdup(json_str(body, "cwd"));
+	run->env = env ? json_deep_copy(env) : json_object();
+	run->stdin_text = xstrdup(json_str(body, "stdin"));
+	run->stdin_encoding = xstrdup(json_str(body, "stdinEncoding"));
+	run->secrets = json_object_size(env) > 0 || run->stdin_text ? SECRETS_KEPT : SECRETS_NONE;
+	run->timeout_ms = json_int(body, "timeoutMs", 0);
+	run->invocation_source = xstrdup("on_demand");
+	run->context = initial_context(body, actor);
+	id_copy(run->node_id, runs->node->id);
+	run->boot_epoch = runs->node->boot_epoch;
+	run->created_at = run->updated_at = clock_now(runs->clock);
+}
+
 /* The request names a command: one of its own, or what its prompt has come to. */
 static int create_plain(struct runs *runs, const struct actor *actor, const char *run_id,
 			const char *company_id, const json_t *body, struct run *run,
 			struct error *err)
 {
-	_cleanup_json_ json_t *context = initial_context(body, actor);
-	_cleanup_json_ json_t *no_env = json_object();
-	const json_t *env = json_object_at(body, "env");
-	_cleanup_free_ char *command = json_text(json_object_get(body, "command"));
-	_cleanup_free_ char *env_text = json_text(env ? env : no_env);
-	_cleanup_free_ char *context_text = json_text(context);
-	_cleanup_json_ json_t *workspace = NULL;
-	_cleanup_free_ char *workspace_text = NULL;
-	struct creation c = { .runs = runs,
-			      .actor = actor,
-			      .id = run_id,
-			      .company_id = company_id,
-			      .body = body,
-			      .command = command,
-			      .env = env_text,
-			      .context = context_text,
-			      .holds_secrets = json_object_size(env) > 0 || json_str(body, "stdin"),
-			      .out = run };
+	struct creation c = { runs, actor, company_id, body, run };
 
 	if (check_body(body, err) < 0 ||
 	    workspace_wanted(runs, actor, company_id, json_str(body, "agentId") != NULL,
-			     json_object_get(body, "workspace"), &workspace, err) < 0)
+			     json_object_get(body, "workspace"), &run->workspace, err) < 0)
 		return -1;
-	workspace_text = workspace ? json_text(workspace) : NULL;
-	c.workspace = workspace_text;
-	c.now = clock_now(runs->clock);
+	fill_run(runs, actor, run_id, company_id, body, run);
 	if (DB_WRITE(runs->db, "run.create", insert_run, &c, err) < 0) {
 		run_clear(run);
 		return -1;

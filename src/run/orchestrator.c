@@ -282,6 +282,7 @@ static int execute(struct run_job *w, struct error *err)
 		.term = json_str(tty, "term"),
 	};
 	_cleanup_(env_free) char **env = command_env(w);
+	_cleanup_buf_wiped_ struct buf input = { 0 };
 	struct runlog *log = NULL;
 	struct exec *exec = NULL;
 	struct exec_spec spec = {
@@ -294,8 +295,6 @@ static int execute(struct run_job *w, struct error *err)
 		/* From a client, or from the person at the terminal. */
 		.stdin_stream = tty || json_bool(request, "stdinStream", false),
 		.cwd = w->cwd,
-		.stdin_data = w->run->stdin_data,
-		.stdin_len = w->run->stdin_len,
 		.timeout_ms = run_time_limit(w->run, w->place.config.json),
 		/* Until the row says how it ended; the relay itself ends with the lease after that.
 		 */
@@ -305,8 +304,11 @@ static int execute(struct run_job *w, struct error *err)
 
 	if (job_is_cancelled(w))
 		return error_set(err, ERR_CANCELLED, "cancelled before the command began");
-	if (runlog_open(w->o->logs, w->run->id, &log, err) < 0)
+	if (run_stdin(w->run, &input, err) < 0 ||
+	    runlog_open(w->o->logs, w->run->id, &log, err) < 0)
 		return -1;
+	spec.stdin_data = w->run->stdin_text ? buf_str(&input) : NULL;
+	spec.stdin_len = input.len;
 	spec.log = log;
 	outcome = maker_start(w->o->makers, &w->place, &spec, &exec, err);
 	if (outcome == 0) {

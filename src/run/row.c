@@ -3,180 +3,33 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "record/row.h"
 
-#define RUN_COLUMNS                                                                                \
-	"id, company_id, agent_id, project_id, issue_id, execution_workspace_id, environment_id,"  \
-	" lease_id, retry_of_run_id, node_id, status, status_reason, command, cwd, env, stdin,"    \
-	" stdin_encoding, timeout_ms, exit_code, signal, reason, error, error_code, process_pid,"  \
-	" log_bytes, process_loss_retry_count, context, timings, result,"                          \
-	" boot_epoch, cancel_requested_at, created_at, started_at, finished_at, updated_at,"       \
-	" workspace, workspace_report, place_kept_until, secrets"
-
-SQL(RUN_GET, "SELECT " RUN_COLUMNS " FROM runs WHERE id = $1");
-/*
- * A list goes along the index of the narrowest thing that is asked for; the other wishes only leave
- * rows out. The empty text behind a column keeps planners from taking its index instead.
- */
-#define RUN_LIST_ALONG(condition)                                                                  \
-	"SELECT " RUN_COLUMNS " FROM runs WHERE " condition                                        \
-	" AND (created_at < CAST($2 AS BIGINT)"                                                    \
-	"  OR (created_at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))"                        \
-	" AND (CAST($5 AS TEXT) IS NULL OR status || '' = CAST($5 AS TEXT))"                       \
-	" AND (CAST($6 AS TEXT) IS NULL OR agent_id || '' = CAST($6 AS TEXT))"                     \
-	" AND (CAST($7 AS TEXT) IS NULL OR issue_id || '' = CAST($7 AS TEXT))"                     \
-	" AND (CAST($8 AS TEXT) IS NULL OR project_id || '' = CAST($8 AS TEXT))"                   \
-	" AND (CAST($9 AS TEXT) IS NULL OR environment_id || '' = CAST($9 AS TEXT))"               \
-	" ORDER BY created_at DESC, id DESC LIMIT CAST($4 AS BIGINT)"
-#define OF_COMPANY "company_id || '' = CAST($1 AS TEXT)"
-SQL(RUN_LIST, RUN_LIST_ALONG("company_id = CAST($1 AS TEXT)"));
-SQL(RUN_LIST_BY_STATUS,
-    RUN_LIST_ALONG("company_id = CAST($1 AS TEXT) AND status = CAST($5 AS TEXT)"));
-SQL(RUN_LIST_OF_AGENT, RUN_LIST_ALONG("agent_id = CAST($6 AS TEXT) AND " OF_COMPANY));
-SQL(RUN_LIST_OF_ISSUE, RUN_LIST_ALONG("issue_id = CAST($7 AS TEXT) AND " OF_COMPANY));
-SQL(RUN_LIST_OF_PROJECT, RUN_LIST_ALONG("project_id = CAST($8 AS TEXT) AND " OF_COMPANY));
-SQL(RUN_LIST_OF_ENVIRONMENT, RUN_LIST_ALONG("environment_id = CAST($9 AS TEXT) AND " OF_COMPANY));
-
-void run_clear(struct run *run)
+static json_t *adapter_of(const void *record)
 {
-	free(run->status_reason);
-	strv_free(run->command);
-	free(run->cwd);
-	json_decref(run->env);
-	if (run->stdin_data)
-		wipe(run->stdin_data, run->stdin_len);
-	free(run->stdin_data);
-	free(run->signal);
-	free(run->reason);
-	free(run->error);
-	free(run->error_code);
-	json_decref(run->context);
-	json_decref(run->timings);
-	json_decref(run->result);
-	json_decref(run->workspace);
-	json_decref(run->workspace_report);
-	*run = (struct run){ 0 };
+	const struct run *run = record;
+	const char *type = json_str(json_object_at(run->context, "request"), "adapterType");
+
+	return type ? json_string(type) : NULL;
 }
 
-static json_t *column_json(struct cursor *c, int column)
+static json_t *env_names(const void *record)
 {
-	const char *text = col_text(c, column);
-
-	return text ? json_parse(text, strlen(text), NULL) : NULL;
-}
-
-static json_t *column_object(struct cursor *c, int column)
-{
-	json_t *value = column_json(c, column);
-
-	if (json_is_object(value))
-		return value;
-	json_decref(value);
-	return json_object();
-}
-
-static int read_stdin(struct cursor *c, int column, struct run *run, struct error *err)
-{
-	const char *text = col_text(c, column), *encoding = col_text(c, column + 1);
-	_cleanup_buf_ struct buf raw = { 0 };
-
-	if (!text)
-		return 0;
-	if (str_equal(encoding, "base64")) {
-		if (!base64_decode(&raw, text, strlen(text)))
-			return error_set(err, ERR_DB, "unexpected stdin value: not base64");
-	} else {
-		buf_puts(&raw, text);
-	}
-	run->stdin_len = raw.len;
-	run->stdin_data = buf_steal(&raw);
-	return 0;
-}
-
-static int read_row(struct cursor *c, struct run *run, struct error *err)
-{
-	_cleanup_json_ json_t *command = column_json(c, 12);
-
-	*run = (struct run){ 0 };
-	id_copy(run->id, col_text(c, 0));
-	id_copy(run->company_id, col_text(c, 1));
-	id_copy(run->agent_id, col_text(c, 2));
-	id_copy(run->project_id, col_text(c, 3));
-	id_copy(run->issue_id, col_text(c, 4));
-	id_copy(run->workspace_id, col_text(c, 5));
-	id_copy(run->environment_id, col_text(c, 6));
-	id_copy(run->lease_id, col_text(c, 7));
-	id_copy(run->retry_of_run_id, col_text(c, 8));
-	id_copy(run->node_id, col_text(c, 9));
-	if (!run_status_parse(col_text(c, 10), &run->status))
-		return error_set(err, ERR_DB, "unexpected run status value: %s", col_text(c, 10));
-	run->status_reason = xstrdup(col_text(c, 11));
-	run->command = json_to_strv(command);
-	if (!run->command)
-		return error_set(err, ERR_DB, "unexpected run command value in run %s", run->id);
-	run->cwd = xstrdup(col_text(c, 13));
-	run->env = column_object(c, 14);
-	if (read_stdin(c, 15, run, err) < 0)
-		return -1;
-	run->timeout_ms = col_int(c, 17);
-	run->has_exit_code = !col_is_null(c, 18);
-	run->exit_code = (int)col_int(c, 18);
-	run->signal = xstrdup(col_text(c, 19));
-	run->reason = xstrdup(col_text(c, 20));
-	run->error = xstrdup(col_text(c, 21));
-	run->error_code = xstrdup(col_text(c, 22));
-	run->process_pid = col_int(c, 23);
-	run->log_bytes = col_int(c, 24);
-	run->process_loss_retry_count = col_int(c, 25);
-	run->context = column_object(c, 26);
-	run->timings = column_object(c, 27);
-	run->result = column_json(c, 28);
-	run->boot_epoch = col_int(c, 29);
-	run->cancel_requested_at = col_int(c, 30);
-	run->created_at = col_int(c, 31);
-	run->started_at = col_int(c, 32);
-	run->finished_at = col_int(c, 33);
-	run->updated_at = col_int(c, 34);
-	run->workspace = column_json(c, 35);
-	run->workspace_report = column_json(c, 36);
-	run->place_kept_until = col_int(c, 37);
-	run->secrets = (enum run_secrets)col_int(c, 38);
-	return 0;
-}
-
-int run_load_tx(struct tx *tx, const char *id, struct run *run, struct error *err)
-{
-	_cleanup_cursor_ struct cursor c = { 0 };
-	int found;
-
-	if (tx_query(tx, &c, &RUN_GET, err, B_TEXT(id)) < 0)
-		return -1;
-	found = cursor_next(&c, err);
-	if (found < 0)
-		return -1;
-	if (found == 0)
-		return error_set(err, ERR_NOT_FOUND, "Run not found");
-	if (read_row(&c, run, err) < 0) {
-		run_clear(run);
-		return -1;
-	}
-	return 0;
-}
-
-static json_t *env_names(const json_t *env)
-{
+	const struct run *run = record;
 	json_t *names = json_array();
 	const char *key;
 	json_t *value;
 
-	json_object_foreach ((json_t *)env, key, value) {
+	json_object_foreach (run->env, key, value) {
 		json_array_append_new(names, json_string(key));
 	}
 	return names;
 }
 
 /* What was asked for, and over it what became of it. */
-static json_t *workspace_json(const struct run *run)
+static json_t *workspace_of(const void *record)
 {
+	const struct run *run = record;
 	json_t *shown;
 
 	if (!run->workspace)
@@ -193,48 +46,129 @@ static json_t *workspace_json(const struct run *run)
 	return shown;
 }
 
+/*
+ * What COLUMN_INSERT writes is what was asked for, which a retry asks for again: run_queue_retry
+ * inserts the row once more. All else is written by the statements of update.c.
+ */
+#define AT(member) .offset = offsetof(struct run, member)
+const struct column RUN_COLUMNS[] = {
+	{ "id", "id", COLUMN_ID, COLUMN_INSERT, AT(id) },
+	{ "companyId", "company_id", COLUMN_ID, COLUMN_INSERT, AT(company_id) },
+	{ "agentId", "agent_id", COLUMN_ID, COLUMN_INSERT | COLUMN_NULLABLE, AT(agent_id) },
+	{ "projectId", "project_id", COLUMN_ID, COLUMN_INSERT | COLUMN_NULLABLE, AT(project_id) },
+	{ "issueId", "issue_id", COLUMN_ID, COLUMN_INSERT | COLUMN_NULLABLE, AT(issue_id) },
+	{ "executionWorkspaceId", "execution_workspace_id", COLUMN_ID,
+	  COLUMN_INSERT | COLUMN_NULLABLE, AT(workspace_id) },
+	{ "environmentId", "environment_id", COLUMN_ID, COLUMN_NULLABLE, AT(environment_id) },
+	{ "leaseId", "lease_id", COLUMN_ID, COLUMN_NULLABLE, AT(lease_id) },
+	{ "adapterType", NULL, COLUMN_TEXT, COLUMN_NULLABLE, .make = adapter_of,
+	  .summary = "Who got its prompt; null: it named a command" },
+	{ "status", "status", COLUMN_WORD, COLUMN_INSERT, AT(status), .words = run_status_names },
+	{ "statusReason", "status_reason", COLUMN_TEXT, COLUMN_NULLABLE, AT(status_reason),
+	  .summary = "Why it waits, or why it runs but is not followed" },
+	{ "exitCode", "exit_code", COLUMN_CODE, 0, AT(exit_code) },
+	{ "signal", "signal", COLUMN_TEXT, COLUMN_NULLABLE, AT(signal) },
+	{ "reason", "reason", COLUMN_TEXT, COLUMN_NULLABLE, AT(reason),
+	  .summary = "How the command ended" },
+	{ "error", "error", COLUMN_TEXT, COLUMN_NULLABLE, AT(error) },
+	{ "errorCode", "error_code", COLUMN_TEXT, COLUMN_NULLABLE, AT(error_code) },
+	{ "command", "command", COLUMN_STRV, COLUMN_INSERT | COLUMN_NULLABLE, AT(command) },
+	{ "cwd", "cwd", COLUMN_TEXT, COLUMN_INSERT | COLUMN_NULLABLE, AT(cwd) },
+	{ NULL, "env", COLUMN_JSON, COLUMN_INSERT | COLUMN_OBJECT, AT(env) },
+	{ "envKeys", NULL, COLUMN_STRV, 0, .make = env_names,
+	  .summary = "Names of its variables, never their values" },
+	{ NULL, "stdin", COLUMN_TEXT, COLUMN_INSERT, AT(stdin_text) },
+	{ NULL, "stdin_encoding", COLUMN_TEXT, COLUMN_INSERT, AT(stdin_encoding) },
+	{ NULL, "secrets", COLUMN_INT, COLUMN_INSERT, AT(secrets) },
+	{ "timeoutMs", "timeout_ms", COLUMN_COUNT, COLUMN_INSERT, AT(timeout_ms) },
+	{ NULL, "invocation_source", COLUMN_TEXT, COLUMN_INSERT, AT(invocation_source) },
+	{ "retryOfRunId", "retry_of_run_id", COLUMN_ID, COLUMN_INSERT | COLUMN_NULLABLE,
+	  AT(retry_of_run_id) },
+	{ "processLossRetryCount", "process_loss_retry_count", COLUMN_INT, COLUMN_INSERT,
+	  AT(process_loss_retry_count) },
+	{ NULL, "process_pid", COLUMN_INT, 0, AT(process_pid) },
+	{ "logBytes", "log_bytes", COLUMN_INT, 0, AT(log_bytes), .summary = "Length of its log" },
+	{ "context", "context", COLUMN_JSON, COLUMN_INSERT | COLUMN_NULLABLE | COLUMN_OBJECT,
+	  AT(context) },
+	{ "timings", "timings", COLUMN_JSON, COLUMN_NULLABLE | COLUMN_OBJECT, AT(timings) },
+	{ "result", "result", COLUMN_JSON, COLUMN_NULLABLE, AT(result) },
+	{ NULL, "workspace", COLUMN_JSON, COLUMN_INSERT | COLUMN_NULLABLE, AT(workspace) },
+	{ NULL, "workspace_report", COLUMN_JSON, COLUMN_NULLABLE, AT(workspace_report) },
+	{ NULL, "place_kept_until", COLUMN_TIME, 0, AT(place_kept_until) },
+	{ "workspace", NULL, COLUMN_JSON, COLUMN_NULLABLE, .make = workspace_of,
+	  .shape = "RunWorkspace", .summary = "Its files; null: it brought none" },
+	{ "nodeId", "node_id", COLUMN_ID, COLUMN_INSERT | COLUMN_NULLABLE, AT(node_id),
+	  .shape = "string" },
+	{ NULL, "boot_epoch", COLUMN_INT, COLUMN_INSERT, AT(boot_epoch) },
+	{ "cancelRequestedAt", "cancel_requested_at", COLUMN_TIME, COLUMN_NULLABLE,
+	  AT(cancel_requested_at) },
+	{ "createdAt", "created_at", COLUMN_TIME, COLUMN_INSERT, AT(created_at) },
+	{ "startedAt", "started_at", COLUMN_TIME, COLUMN_NULLABLE, AT(started_at) },
+	{ "finishedAt", "finished_at", COLUMN_TIME, COLUMN_NULLABLE, AT(finished_at) },
+	{ "updatedAt", "updated_at", COLUMN_TIME, COLUMN_INSERT, AT(updated_at) },
+	{ 0 },
+};
+static const struct row_kind RUN = { "Run", sizeof(struct run), RUN_COLUMNS };
+
+SQL_OF(RUN_GET, RUN_COLUMNS, "SELECT {*} FROM runs WHERE id = $1");
+SQL_OF(RUN_INSERT, RUN_COLUMNS, "INSERT INTO runs ({insert}) VALUES ({values})");
+/*
+ * A list goes along the index of the narrowest thing that is asked for; the other wishes only leave
+ * rows out. The empty text behind a column keeps planners from taking its index instead.
+ */
+#define RUN_LIST_ALONG(condition)                                                                  \
+	"SELECT {*} FROM runs WHERE " condition " AND (created_at < CAST($2 AS BIGINT)"            \
+	"  OR (created_at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))"                        \
+	" AND (CAST($5 AS TEXT) IS NULL OR status || '' = CAST($5 AS TEXT))"                       \
+	" AND (CAST($6 AS TEXT) IS NULL OR agent_id || '' = CAST($6 AS TEXT))"                     \
+	" AND (CAST($7 AS TEXT) IS NULL OR issue_id || '' = CAST($7 AS TEXT))"                     \
+	" AND (CAST($8 AS TEXT) IS NULL OR project_id || '' = CAST($8 AS TEXT))"                   \
+	" AND (CAST($9 AS TEXT) IS NULL OR environment_id || '' = CAST($9 AS TEXT))"               \
+	" ORDER BY created_at DESC, id DESC LIMIT CAST($4 AS BIGINT)"
+#define OF_COMPANY "company_id || '' = CAST($1 AS TEXT)"
+SQL_OF(RUN_LIST, RUN_COLUMNS, RUN_LIST_ALONG("company_id = CAST($1 AS TEXT)"));
+SQL_OF(RUN_LIST_BY_STATUS, RUN_COLUMNS,
+       RUN_LIST_ALONG("company_id = CAST($1 AS TEXT) AND status = CAST($5 AS TEXT)"));
+SQL_OF(RUN_LIST_OF_AGENT, RUN_COLUMNS,
+       RUN_LIST_ALONG("agent_id = CAST($6 AS TEXT) AND " OF_COMPANY));
+SQL_OF(RUN_LIST_OF_ISSUE, RUN_COLUMNS,
+       RUN_LIST_ALONG("issue_id = CAST($7 AS TEXT) AND " OF_COMPANY));
+SQL_OF(RUN_LIST_OF_PROJECT, RUN_COLUMNS,
+       RUN_LIST_ALONG("project_id = CAST($8 AS TEXT) AND " OF_COMPANY));
+SQL_OF(RUN_LIST_OF_ENVIRONMENT, RUN_COLUMNS,
+       RUN_LIST_ALONG("environment_id = CAST($9 AS TEXT) AND " OF_COMPANY));
+
+void run_clear(struct run *run)
+{
+	if (run->stdin_text)
+		wipe(run->stdin_text, strlen(run->stdin_text));
+	row_clear(&RUN, run);
+}
+
+int run_load_tx(struct tx *tx, const char *id, struct run *run, struct error *err)
+{
+	return row_get_tx(tx, &RUN, &RUN_GET, run, err, B_TEXT(id));
+}
+
+int run_insert_tx(struct tx *tx, const struct run *run, struct error *err)
+{
+	return row_insert_tx(tx, &RUN_INSERT, run, err) < 0 ? -1 : 0;
+}
+
 json_t *run_json(const struct run *run)
 {
-	json_t *o = json_object();
+	return row_json(&RUN, run);
+}
 
-	json_put_str(o, "id", run->id);
-	json_put_str(o, "companyId", run->company_id);
-	json_put_str(o, "agentId", id_is_set(run->agent_id) ? run->agent_id : NULL);
-	json_put_str(o, "projectId", id_is_set(run->project_id) ? run->project_id : NULL);
-	json_put_str(o, "issueId", id_is_set(run->issue_id) ? run->issue_id : NULL);
-	json_put_str(o, "executionWorkspaceId",
-		     id_is_set(run->workspace_id) ? run->workspace_id : NULL);
-	json_put_str(o, "environmentId",
-		     id_is_set(run->environment_id) ? run->environment_id : NULL);
-	json_put_str(o, "leaseId", id_is_set(run->lease_id) ? run->lease_id : NULL);
-	json_put_str(o, "adapterType",
-		     json_str(json_object_at(run->context, "request"), "adapterType"));
-	json_put_str(o, "status", run_status_name(run->status));
-	json_put_str(o, "statusReason", run->status_reason);
-	json_put_new(o, "exitCode", run->has_exit_code ? json_integer(run->exit_code) : NULL);
-	json_put_str(o, "signal", run->signal);
-	json_put_str(o, "reason", run->reason);
-	json_put_str(o, "error", run->error);
-	json_put_str(o, "errorCode", run->error_code);
-	json_put_new(o, "command", json_from_strv(run->command));
-	json_put_str(o, "cwd", run->cwd);
-	json_put_new(o, "envKeys", env_names(run->env));
-	json_put_new(o, "timeoutMs", run->timeout_ms > 0 ? json_integer(run->timeout_ms) : NULL);
-	json_put_str(o, "retryOfRunId",
-		     id_is_set(run->retry_of_run_id) ? run->retry_of_run_id : NULL);
-	json_put_int(o, "processLossRetryCount", run->process_loss_retry_count);
-	json_put_int(o, "logBytes", run->log_bytes);
-	json_put_ref(o, "context", run->context);
-	json_put_ref(o, "timings", run->timings);
-	json_put_ref(o, "result", run->result);
-	json_put_new(o, "workspace", workspace_json(run));
-	json_put_str(o, "nodeId", run->node_id);
-	json_put_time(o, "cancelRequestedAt", run->cancel_requested_at);
-	json_put_time(o, "createdAt", run->created_at);
-	json_put_time(o, "startedAt", run->started_at);
-	json_put_time(o, "finishedAt", run->finished_at);
-	json_put_time(o, "updatedAt", run->updated_at);
-	return o;
+int run_stdin(const struct run *run, struct buf *out, struct error *err)
+{
+	if (!run->stdin_text)
+		return 0;
+	if (!str_equal(run->stdin_encoding, "base64"))
+		buf_puts(out, run->stdin_text);
+	else if (!base64_decode(out, run->stdin_text, strlen(run->stdin_text)))
+		return error_set(err, ERR_DB, "unexpected stdin value: not base64");
+	return 0;
 }
 
 json_t *run_progress_json(const struct run_progress *progress)
@@ -308,7 +242,7 @@ static int list_page(struct tx *tx, void *arg, struct error *err)
 			page->more = true;
 			break;
 		}
-		if (read_row(&c, &run, err) < 0)
+		if (row_read(&RUN, &c, &run, err) < 0)
 			return -1;
 		json_array_append_new(page->items, run_json(&run));
 		page->last_ms = run.created_at;

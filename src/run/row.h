@@ -11,6 +11,7 @@
 /* {items, nextCursor}; see run_list. */
 json_t *run_page(struct db *db, const struct run_query *query, struct error *err);
 int run_load_tx(struct tx *tx, const char *id, struct run *run, struct error *err);
+int run_insert_tx(struct tx *tx, const struct run *run, struct error *err);
 
 /* The server, in what it does for a run: as its agent, if it has one (spec 01 E.3). */
 struct actor run_actor(const struct run *run);

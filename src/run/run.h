@@ -7,6 +7,7 @@
 #pragma once
 
 #include "auth/run_token.h"
+#include "db/column.h"
 #include "lease/lease.h"
 #include "record/quota.h"
 #include "runlog/runlog.h"
@@ -22,12 +23,11 @@ struct run {
 	char *status_reason; /* why it waits, in words */
 	char **command;
 	char *cwd;
-	json_t *env;      /* object of strings; of null when secrets are deleted */
-	char *stdin_data; /* raw bytes */
-	size_t stdin_len;
-	int64_t timeout_ms; /* 0: none */
-	bool has_exit_code;
-	int exit_code;
+	json_t *env;                       /* object of strings; of null when secrets are deleted */
+	char *stdin_text, *stdin_encoding; /* see run_stdin; encoding NULL or base64 */
+	int64_t timeout_ms;                /* 0: none */
+	int64_t exit_code;                 /* -1: none */
+	char *invocation_source;
 	char *signal, *reason, *error, *error_code;
 	int64_t process_pid, log_bytes, process_loss_retry_count;
 	json_t *context, *timings, *result; /* result may be NULL */
@@ -36,19 +36,16 @@ struct run {
 	json_t *workspace, *workspace_report;
 	int64_t place_kept_until; /* what it changed is still in its place; 0: nothing is */
 	int64_t boot_epoch;
-	enum run_secrets secrets;
+	int64_t secrets; /* enum run_secrets */
 	int64_t cancel_requested_at, created_at, started_at, finished_at, updated_at;
 };
 void run_clear(struct run *run);
 #define _cleanup_run_ _cleanup_(run_clear)
-/*
- * {id, companyId, agentId, projectId, issueId, executionWorkspaceId, environmentId, leaseId,
- * adapterType (null: it named a command), status, statusReason, exitCode, signal, reason, error,
- * errorCode, command, cwd, timeoutMs, retryOfRunId, processLossRetryCount, logBytes, context,
- * timings, result, workspace (null: it brought none), createdAt, startedAt, finishedAt, updatedAt}
- * Values of env and stdin are never shown; envKeys lists the names.
- */
+extern const struct column RUN_COLUMNS[]; /* the keys of its JSON, and its row */
+/* Values of env and stdin are never shown; envKeys lists the names. */
 json_t *run_json(const struct run *run);
+/* The bytes of its standard input, appended; none is success. */
+int run_stdin(const struct run *run, struct buf *out, struct error *err);
 
 struct runs;
 struct workspace_engine;

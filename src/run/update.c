@@ -39,16 +39,6 @@ SQL(RUN_SET_TIMINGS, "UPDATE runs SET timings = $2, updated_at = $3 WHERE id = $
 SQL(RUN_REPORT, "SELECT workspace_report FROM runs WHERE id = $1");
 SQL(RUN_SET_REPORT, "UPDATE runs SET workspace_report = $2, place_kept_until = NULL,"
 		    " updated_at = $3 WHERE id = $1");
-SQL(RUN_COPY, "INSERT INTO runs (id, company_id, agent_id, project_id, issue_id,"
-	      " execution_workspace_id, invocation_source, status, command, cwd, env, stdin,"
-	      " stdin_encoding, timeout_ms, retry_of_run_id, process_loss_retry_count, context,"
-	      " node_id, boot_epoch, created_at, updated_at, workspace, secrets)"
-	      " SELECT CAST($2 AS TEXT), company_id, agent_id, project_id, issue_id,"
-	      " execution_workspace_id, CAST($3 AS TEXT), 'queued', command, cwd, env, stdin,"
-	      " stdin_encoding, timeout_ms, id, CAST($4 AS BIGINT), CAST($5 AS TEXT),"
-	      " CAST($6 AS TEXT), CAST($7 AS BIGINT), CAST($8 AS BIGINT), CAST($8 AS BIGINT),"
-	      " workspace, secrets"
-	      " FROM runs WHERE id = $1");
 
 /* Every write here shares one argument: what to say about which run, when. */
 struct note {
@@ -307,11 +297,22 @@ static int copy_run(struct tx *tx, void *arg, struct error *err)
 				     .agent_id =
 					     id_is_set(n->of->agent_id) ? n->of->agent_id : NULL };
 	_cleanup_json_ json_t *details = json_object();
+	_cleanup_run_ struct run next = { 0 };
 
-	if (tx_exec(tx, &RUN_COPY, err, B_TEXT(n->of->id), B_TEXT(n->id),
-		    B_TEXT(n->number > 0 ? "process_lost_retry" : "retry"), B_INT(n->number),
-		    B_TEXT(n->text), B_TEXT(n->node->id), B_INT(n->node->boot_epoch),
-		    B_INT(n->now)) < 0)
+	if (run_load_tx(tx, n->of->id, &next, err) < 0)
+		return -1;
+	id_copy(next.retry_of_run_id, next.id);
+	id_copy(next.id, n->id);
+	next.status = RUN_QUEUED;
+	free(next.invocation_source);
+	next.invocation_source = xstrdup(n->number > 0 ? "process_lost_retry" : "retry");
+	next.process_loss_retry_count = n->number;
+	json_decref(next.context);
+	next.context = request_of(n->of, n->actor);
+	id_copy(next.node_id, n->node->id);
+	next.boot_epoch = n->node->boot_epoch;
+	next.created_at = next.updated_at = n->now;
+	if (run_insert_tx(tx, &next, err) < 0)
 		return -1;
 	/* The issue of a run that was lost goes on with the next attempt (HB-5). */
 	if (n->number > 0 && issue_begin_run_tx(tx, n->now, n->id, err) < 0)
@@ -327,10 +328,7 @@ int run_queue_retry(struct db *db, struct clock *clock, const struct node *node,
 		    const struct actor *actor, const struct run *of, int64_t loss_count,
 		    char new_id[ID_SIZE], struct error *err)
 {
-	_cleanup_json_ json_t *context = request_of(of, actor);
-	_cleanup_free_ char *text = json_text(context);
 	struct note n = { .id = new_id,
-			  .text = text,
 			  .number = loss_count,
 			  .now = clock_now(clock),
 			  .node = node,
