@@ -117,8 +117,8 @@ static int local_realize(const struct maker *self, const struct place_view *plac
 	return 0;
 }
 
-static int local_dial(const struct maker *self, const struct place_view *place,
-		      struct exec_place *out, struct error *err)
+static int local_describe(const struct maker *self, const struct place_view *place,
+			  struct exec_place *out, struct error *err)
 {
 	(void)place;
 	(void)err;
@@ -144,6 +144,6 @@ static const struct maker LOCAL = {
 	.release = local_release,
 	.destroy = local_destroy,
 	.inventory = local_inventory,
-	.dial = local_dial,
+	.describe = local_describe,
 };
 MAKER_REGISTER(LOCAL);

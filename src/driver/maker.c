@@ -460,10 +460,11 @@ int maker_realize(const struct makers *makers, const struct place *place, const 
 	return r;
 }
 
-/* What the calls of a place without a relay need, for as long as it is open. */
+/* What the dialer of a place, or the calls of one without a relay, need while it is open. */
 struct caller {
 	const struct makers *makers;
 	struct place place;
+	enum resolving why;
 };
 
 static void caller_free(void *arg)
@@ -491,11 +492,25 @@ static int execute(void *arg, const struct one_shot_call *call, struct one_shot_
 	return r;
 }
 
-static struct one_shot caller_new(const struct makers *makers, const struct place *place)
+static int get_dialer(void *arg, int64_t deadline, struct dialer **out, struct error *err)
+{
+	struct caller *caller = arg;
+	_cleanup_view_ struct place_view view = { 0 };
+	const struct maker *maker =
+		view_place(caller->makers, &caller->place, caller->why, &view, NULL, err);
+
+	/* No fault points here: a dialer has its own around what it does. */
+	return maker ? maker->dialer(maker, &view, MAX_OF(deadline - boottime_ms(), 1), out, err)
+		     : -1;
+}
+
+static struct caller *caller_new(const struct makers *makers, const struct place *place,
+				 enum resolving why)
 {
 	struct caller *caller = xcalloc(1, sizeof(*caller));
 
 	caller->makers = makers;
+	caller->why = why;
 	id_copy(caller->place.id, place->id);
 	id_copy(caller->place.company_id, place->company_id);
 	id_copy(caller->place.environment_id, place->environment_id);
@@ -504,7 +519,15 @@ static struct one_shot caller_new(const struct makers *makers, const struct plac
 	caller->place.provider_ref = xstrdup(place->provider_ref);
 	caller->place.config.json = json_deep_copy(place->config.json);
 	caller->place.metadata = json_deep_copy(place->metadata);
-	return (struct one_shot){ execute, caller, caller_free };
+	return caller;
+}
+
+static struct dialer_source dialer_of(const struct makers *makers, const struct maker *maker,
+				      const struct place *place, enum resolving why)
+{
+	if (!maker->dialer)
+		return (struct dialer_source){ 0 };
+	return (struct dialer_source){ get_dialer, caller_new(makers, place, why), caller_free };
 }
 
 static bool is_without_relay(const struct place *place)
@@ -525,7 +548,8 @@ static int open_without_relay(const struct makers *makers, const struct place *p
 		return error_set(err, ERR_PROTOCOL,
 				 "provider \"%s\" does not report where its place is",
 				 place->provider);
-	there.one_shot = caller_new(makers, place);
+	there.one_shot =
+		(struct one_shot){ execute, caller_new(makers, place, TO_USE), caller_free };
 	return places_open(makers->host->places, &there, err);
 }
 
@@ -540,9 +564,11 @@ static int open_with_relay(const struct makers *makers, const struct maker *make
 
 	if (!hex_decode(here.key, place->relay_key, sizeof(here.key)))
 		return error_set(err, ERR_INTERNAL, "place %s has no key to its relay", place->id);
-	r = maker->dial(maker, view, &here, err);
-	if (r == 0)
+	r = maker->describe(maker, view, &here, err);
+	if (r == 0) {
+		here.dialer = dialer_of(makers, maker, place, TO_USE);
 		r = places_open(makers->host->places, &here, err);
+	}
 	wipe(here.key, sizeof(here.key));
 	strv_free(here.commands.env);
 	return r;
@@ -555,7 +581,7 @@ int maker_open(const struct makers *makers, const struct place *place, struct er
 
 	if (!maker)
 		return -1;
-	if (!maker->dial)
+	if (!maker->describe)
 		return lacks(maker, "command execution", err);
 	if (is_without_relay(place))
 		return maker->execute ? open_without_relay(makers, place, err)
@@ -568,7 +594,7 @@ static int refresh_commands(const struct makers *makers, const struct maker *mak
 			    const struct place_view *view, struct error *err)
 {
 	struct exec_place here = { .place_id = view->id, .generation = view->generation };
-	int r = maker->dial(maker, view, &here, err);
+	int r = maker->describe(maker, view, &here, err);
 
 	if (r == 0)
 		places_set_commands(makers->host->places, &here);
@@ -602,7 +628,7 @@ int maker_start(const struct makers *makers, const struct place *place,
 	*exec = NULL;
 	if (!maker)
 		return -1;
-	if (!maker->dial)
+	if (!maker->describe)
 		return lacks(maker, "command execution", err);
 	if (maker->traits.is_host && makers->host->no_local)
 		return refuse_host(err);
@@ -622,12 +648,19 @@ int maker_stop(const struct makers *makers, const struct place *place, int64_t w
 	       struct error *err)
 {
 	const struct maker *maker = makers_require(makers, place->driver, place->provider, err);
+	struct dialer_source dialer;
+	int r;
 
 	if (!maker)
 		return -1;
-	if (!maker->dial)
+	if (!maker->describe)
 		return lacks(maker, "ending commands", err);
-	return MAKER_CALL(
-		"stop", places_stop(makers->host->places, place->id, EXEC_LEASE_LOST, wait_ms, err),
-		err);
+	dialer = dialer_of(makers, maker, place, TO_END);
+	r = MAKER_CALL("stop",
+		       places_stop_through(makers->host->places, place->id, &dialer,
+					   EXEC_LEASE_LOST, wait_ms, err),
+		       err);
+	if (dialer.free)
+		dialer.free(dialer.arg);
+	return r;
 }

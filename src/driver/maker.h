@@ -136,11 +136,18 @@ struct maker {
 	/* Config that a place without one is ended with; new reference. NULL: cannot. */
 	json_t *(*config_from_metadata)(const json_t *metadata);
 	/*
-	 * How a place is reached, after acquire or a restart: what its relay is made from and what
-	 * holds for its commands. Ids, key and absence are filled in. Makes nothing yet.
+	 * Of a place that is opened, after acquire or a restart: what its relay is made from and what
+	 * holds for its commands. Ids, key, absence and dialer are filled in. Makes nothing yet.
 	 */
-	int (*dial)(const struct maker *self, const struct place_view *place,
-		    struct exec_place *out, struct error *err);
+	int (*describe)(const struct maker *self, const struct place_view *place,
+			struct exec_place *out, struct error *err);
+	/*
+	 * The dialer that connects to the place's relay and ends the place (link/dialer.h), ready to
+	 * be asked: a bridge that is down logs in again, which is why each question to a dialer begins
+	 * with this one. Borrowed; it lives until the places are freed. NULL: the keeper of this host.
+	 */
+	int (*dialer)(const struct maker *self, const struct place_view *place, int64_t deadline_ms,
+		      struct dialer **out, struct error *err);
 	/* Before each command in a place with a relay; NULL: nothing. */
 	int (*prepare)(const struct maker *self, const struct place_view *place,
 		       const struct exec_spec *spec, struct error *err);
@@ -265,7 +272,8 @@ int maker_open(const struct makers *makers, const struct place *place, struct er
 /* Starts a command in an open place. One whose start is not answered is ended. */
 int maker_start(const struct makers *makers, const struct place *place,
 		const struct exec_spec *spec, struct exec **exec, struct error *err);
-/* Ends every process of the place, at most wait_ms, also when its relay cannot be reached. */
+/* Ends every process of the place, at most wait_ms, also when its relay cannot be reached: the
+ * place's dialer does it then. */
 int maker_stop(const struct makers *makers, const struct place *place, int64_t wait_ms,
 	       struct error *err);
 

@@ -4,11 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/fd.h"
@@ -19,30 +17,14 @@
 #include "base/text.h"
 #include "link/fault_points.h"
 #include "link/handshake.h"
-#include "link/link.h"
+#include "link/keeper_internal.h"
 #include "wire/place.h"
 
 #define START_WAIT_MS 10000
 #define LOOK_AGAIN_MS 5
-#define KEEPER_ATTEMPTS 3
 #define LOG_NAME "keeper.log"
 #define LOG_MAX ((off_t)1 << 20)
-#define PLACES_NAME "places"
 #define CMDLINE_MAX ((size_t)1 << 20)
-
-struct keeper {
-	struct channel_loop *loop;
-	int dirfd;
-	char *dir, *program, *relay;
-	int64_t open_files;
-	pthread_mutex_t lock; /* everything below; held while connecting, which is bounded */
-	struct link *link;
-	pid_t child; /* the keeper we started, until it was reaped; 0: none */
-	int child_fd;
-	pid_t pid;
-	uint32_t version;
-	char program_version[65];
-};
 
 static char *beside_self(const char *below, const char *name)
 {
@@ -70,6 +52,7 @@ struct keeper *keeper_new(const struct keeper_options *options)
 {
 	struct keeper *k = xcalloc(1, sizeof(*k));
 
+	k->dialer = KEEPER_DIALER;
 	k->loop = options->loop;
 	k->dirfd = options->dirfd;
 	k->dir = xstrdup(options->dir);
@@ -184,13 +167,19 @@ static int start_locked(struct keeper *k, struct error *err)
 	return 0;
 }
 
+int keeper_connect(struct keeper *k, const char *path, bool behind_walls, int *fd, pid_t *pid,
+		   struct error *err)
+{
+	return handshake_connect(k->dirfd, path, behind_walls, fd, pid, err);
+}
+
 static int connect_locked(struct keeper *k, int64_t deadline, struct error *err)
 {
 	_cleanup_handshake_ struct handshake g = { 0 };
 	_cleanup_close_ int fd = -1;
 	struct link_options options = { .name = "keeper", .ping_ms = WIRE_PING_MS };
 
-	if (handshake_connect(k->dirfd, KEEPER_SOCKET_NAME, false, &fd, &k->pid, err) < 0)
+	if (keeper_connect(k, KEEPER_SOCKET_NAME, false, &fd, &k->pid, err) < 0)
 		return -1;
 	if (handshake_keeper(fd, MIN_OF(deadline, boottime_ms() + WIRE_HELLO_MS), &g, err) < 0)
 		return error_wrap(err, "greeting the keeper");
@@ -230,9 +219,8 @@ static int start_and_connect_locked(struct keeper *k, int64_t deadline, struct e
 	}
 }
 
-/* The caller unrefs. */
-static int link_get(struct keeper *k, bool may_start, int64_t deadline, struct link **out,
-		    struct error *err)
+int keeper_link(struct keeper *k, bool may_start, int64_t deadline, struct link **out,
+		struct error *err)
 {
 	int rc = 0;
 
@@ -257,15 +245,13 @@ static int link_get(struct keeper *k, bool may_start, int64_t deadline, struct l
 	return rc;
 }
 
-/* Asks, and asks a new keeper when the old one died over the question. All verbs may be repeated.
- */
-static int ask(struct keeper *k, enum wire_type type, const void *msg, enum wire_type last,
+int keeper_ask(struct keeper *k, enum wire_type type, const void *msg, enum wire_type last,
 	       link_answer_fn *each, void *arg, int64_t deadline, struct error *err)
 {
 	for (int attempt = 0;; attempt++) {
 		_cleanup_link_ struct link *link = NULL;
 
-		if (link_get(k, true, deadline, &link, err) < 0)
+		if (keeper_link(k, true, deadline, &link, err) < 0)
 			return -1;
 		if (link_call(link, type, msg, last, each, arg, deadline, err) == 0)
 			return 0;
@@ -292,7 +278,7 @@ void relay_place_list_clear(struct relay_place_list *list)
 	*list = (struct relay_place_list){ 0 };
 }
 
-static int take_place(void *arg, const struct wire_message *m, struct error *err)
+int keeper_take_place(void *arg, const struct wire_message *m, struct error *err)
 {
 	struct relay_place *out = arg;
 
@@ -322,97 +308,14 @@ static int add_place(void *arg, const struct wire_message *m, struct error *err)
 		return 0;
 	list->items = xreallocarray(list->items, list->count + 1, sizeof(*list->items));
 	list->items[list->count] = (struct relay_place){ 0 };
-	return take_place(&list->items[list->count++], m, err);
+	return keeper_take_place(&list->items[list->count++], m, err);
 }
 
-static bool keeper_can(struct link *link, uint64_t feature)
+bool keeper_can(struct link *link, uint64_t feature)
 {
 	uint64_t features;
 
 	return link_features(link, &features, NULL) == 0 && (features & feature);
-}
-
-/* The first connection of a relay: its end goes along with the question, with the hello in it. */
-static int connect_ahead(const struct buf *hello, int *ours, int *theirs, struct error *err)
-{
-	int pair[2];
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-		return error_errno(err, errno, "making a connection");
-	*ours = pair[0];
-	*theirs = pair[1];
-	return fd_write_all(*ours, hello->data, hello->len, err);
-}
-
-static struct stream *ask_for_place(struct link *link, const struct wire_place_make *make,
-				    int handed, struct error *err)
-{
-	struct wire_place_make handing = *make;
-	struct stream *stream;
-
-	if (handed < 0)
-		return link_open(link, WIRE_PLACE_MAKE, make, 0, err);
-	handing.handed = 1;
-	stream = link_open_handing(link, WIRE_PLACE_MAKE, &handing, handed, make, err);
-	wipe(handing.key, sizeof(handing.key));
-	return stream;
-}
-
-/* 1: the keeper has gone, before it was asked or over the question. */
-static int make_once(struct link *link, const struct wire_place_make *make, int handed,
-		     int64_t deadline, struct relay_place *out, struct error *err)
-{
-	struct stream *stream = NULL;
-	int rc = SAY_GUARDED("keeper.make",
-			     (stream = ask_for_place(link, make, handed, err)) ? 0 : -1, err);
-
-	/* Also when the answer is of no use: the place is there then, or never will be. */
-	if (stream && stream_await(stream, WIRE_PLACE_STATE, take_place, out, deadline,
-				   rc == 0 ? err : NULL) < 0)
-		rc = -1;
-	stream_close(stream);
-	return rc < 0 && !link_is_up(link) ? 1 : rc;
-}
-
-/* The flag that an earlier release's keeper names is one of that release. */
-static void explain_bounds(struct link *link, struct error *err)
-{
-	if (keeper_can(link, WIRE_KEEPER_BOUNDS) || !err || !strstr(err->message, "--allow-path"))
-		return;
-	error_set(
-		err, ERR_FORBIDDEN,
-		"the keeper of an earlier release still runs, and mounts only what the list it was "
-		"started with allows, until its last place has ended; `berth doctor` shows that "
-		"list");
-}
-
-int keeper_make(struct keeper *k, const struct wire_place_make *make, const struct buf *hello,
-		int64_t deadline, struct relay_place *out, int *fd, struct error *err)
-{
-	for (int attempt = 1;; attempt++) {
-		_cleanup_link_ struct link *link = NULL;
-		_cleanup_close_ int ours = -1, theirs = -1;
-		int rc;
-
-		*fd = -1;
-		error_clear(err);
-		if (link_get(k, true, deadline, &link, err) < 0)
-			return error_wrap(err, "making the place's relay");
-		if (hello && keeper_can(link, WIRE_KEEPER_HANDS) &&
-		    connect_ahead(hello, &ours, &theirs, err) < 0)
-			return -1;
-		rc = make_once(link, make, theirs, deadline, out, err);
-		if (rc == 0) {
-			if (out->handed)
-				*fd = steal_fd(&ours);
-			return 0;
-		}
-		/* A keeper that idled away or was killed is replaced by the next attempt. */
-		if (rc < 0 || attempt == KEEPER_ATTEMPTS || boottime_ms() >= deadline) {
-			explain_bounds(link, err);
-			return error_wrap(err, "making the place's relay");
-		}
-	}
 }
 
 static bool has_entries(struct keeper *k, const char *name)
@@ -456,26 +359,14 @@ int keeper_destroy(struct keeper *k, const char *place_id, int64_t deadline, str
 	/* The place's directory is there from before it is made until nothing of it runs. */
 	if (!path_is_segment(place_id) || !may_know_places(k, place_id))
 		return 0;
-	if (SAY_GUARDED("keeper.destroy",
-			ask(k, WIRE_PLACE_DESTROY, &m, WIRE_DONE, NULL, NULL, deadline, &why),
-			&why) == 0 ||
+	if (SAY_GUARDED(
+		    "keeper.destroy",
+		    keeper_ask(k, WIRE_PLACE_DESTROY, &m, WIRE_DONE, NULL, NULL, deadline, &why),
+		    &why) == 0 ||
 	    why.code == ERR_NOT_FOUND)
 		return 0;
 	error_move(err, &why);
 	return error_wrap(err, "ending the place's relay");
-}
-
-int keeper_end_processes(struct keeper *k, const char *place_id, int64_t deadline,
-			 struct error *err)
-{
-	struct wire_place_destroy m = { .place_id = place_id, .processes_only = 1 };
-	_cleanup_error_ struct error why = { 0 };
-
-	if (ask(k, WIRE_PLACE_DESTROY, &m, WIRE_DONE, NULL, NULL, deadline, &why) == 0 ||
-	    why.code == ERR_NOT_FOUND)
-		return 0;
-	error_move(err, &why);
-	return error_wrap(err, "ending the place's processes");
 }
 
 int keeper_store_remove(struct keeper *k, const char *store, int64_t deadline, struct error *err)
@@ -485,9 +376,9 @@ int keeper_store_remove(struct keeper *k, const char *store, int64_t deadline, s
 
 	if (!path_is_segment(store) || faccessat(k->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	return SAY_GUARDED("keeper.store-remove",
-			   ask(k, WIRE_STORE_REMOVE, &m, WIRE_DONE, NULL, NULL, deadline, err),
-			   err);
+	return SAY_GUARDED(
+		"keeper.store-remove",
+		keeper_ask(k, WIRE_STORE_REMOVE, &m, WIRE_DONE, NULL, NULL, deadline, err), err);
 }
 
 int keeper_list(struct keeper *k, int64_t deadline, struct relay_place_list *out, struct error *err)
@@ -496,10 +387,10 @@ int keeper_list(struct keeper *k, int64_t deadline, struct relay_place_list *out
 	_cleanup_error_ struct error why = { 0 };
 
 	*out = (struct relay_place_list){ 0 };
-	if (link_get(k, false, deadline, &link, &why) < 0 && !may_know_places(k, NULL))
+	if (keeper_link(k, false, deadline, &link, &why) < 0 && !may_know_places(k, NULL))
 		return 0;
-	if (ask(k, WIRE_PLACE_LIST, &(struct wire_place_list){}, WIRE_DONE, add_place, out,
-		deadline, err) < 0) {
+	if (keeper_ask(k, WIRE_PLACE_LIST, &(struct wire_place_list){}, WIRE_DONE, add_place, out,
+		       deadline, err) < 0) {
 		relay_place_list_clear(out);
 		return error_wrap(err, "listing places");
 	}
@@ -563,7 +454,7 @@ json_t *keeper_health(struct keeper *k, int64_t deadline)
 	_cleanup_link_ struct link *link = NULL;
 	_cleanup_error_ struct error err = { 0 };
 	json_t *health = json_object();
-	bool running = link_get(k, false, deadline, &link, &err) == 0;
+	bool running = keeper_link(k, false, deadline, &link, &err) == 0;
 	bool ok = running;
 
 	json_put_str(health, "program", k->program);

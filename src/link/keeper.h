@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "link/dialer.h"
 #include "link/loop.h"
 #include "wire/message.h"
 
@@ -24,6 +25,8 @@ struct keeper_options {
 };
 struct keeper *keeper_new(const struct keeper_options *options);
 void keeper_free(struct keeper *keeper);
+/* The dialer of places on this host; the keeper's own, for as long as the keeper lives. */
+struct dialer *keeper_dialer(struct keeper *keeper);
 
 struct relay_place {
 	enum wire_place_phase state; /* as the keeper says */
@@ -32,26 +35,15 @@ struct relay_place {
 	char *upper;    /* NULL: its workspace is no layer over the host's */
 	uint64_t walls; /* wire/walls.h */
 	bool pooled;    /* kept ready by the keeper, for nobody yet */
-	bool handed;    /* the connection that went with the question is its relay's */
+	bool handed;    /* the connection that went along is its relay's; see wire/message.h */
 	char id[65];
 };
 void relay_place_clear(struct relay_place *place);
 
 /* Deadlines: boottime_ms. All of them start a keeper if none runs, unless it says otherwise. */
-/*
- * With a hello (wire/hello.h) a new relay gets its first connection together with its config, the
- * hello in it: *fd is our end, and the relay answers WELCOME. -1: the relay was there before, or
- * the keeper is of an earlier release: connect to its socket. A keeper that dies over the question
- * is replaced and asked again.
- */
-int keeper_make(struct keeper *keeper, const struct wire_place_make *make, const struct buf *hello,
-		int64_t deadline, struct relay_place *out, int *fd, struct error *err);
 /* A place that does not exist is success. */
 int keeper_destroy(struct keeper *keeper, const char *place_id, int64_t deadline,
 		   struct error *err);
-/* Its processes, the relay's own too: whoever holds it has lost it. What it wrote stays. */
-int keeper_end_processes(struct keeper *keeper, const char *place_id, int64_t deadline,
-			 struct error *err);
 /* The files kept under that name; none is success. */
 int keeper_store_remove(struct keeper *keeper, const char *store, int64_t deadline,
 			struct error *err);

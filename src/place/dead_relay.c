@@ -16,6 +16,7 @@
 
 #define JOURNAL_MAX ((uint64_t)256 << 20)
 #define PORTION (64u << 10)
+#define DIALER_WAIT_MS 10000
 
 struct salvage {
 	struct exec *exec;
@@ -47,30 +48,38 @@ static int take_at(struct salvage *s, uint32_t channel, uint64_t offset, const v
 	return 0;
 }
 
-/* -1: it is not there, or no regular file. -2: it may be there, but cannot be opened now. */
-static int open_here(int dirfd, const char *name, int flags, struct error *err)
+/* The directory of a place's relay, or one of the two answers of dialer.open_files. */
+static int open_files(struct open_place *place, struct error *err)
 {
-	int fd = FAULT_HERE("channel.salvage", err);
+	_cleanup_error_ struct error why = { 0 };
+	struct dialer *dialer;
 
-	if (fd == 0)
-		fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | flags);
-	else
-		return -2;
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-		error_errno(err, errno, "reading what a relay left");
-		return -2;
+	if (FAULT_HERE("channel.salvage", err) < 0)
+		return DIALER_NOT_NOW;
+	if (place_dialer(place, boottime_ms() + DIALER_WAIT_MS, &dialer, &why) < 0) {
+		/* Commands of a place that was stopped must not wait until its host answers. */
+		if (place_stopped(place) != NOT_STOPPED)
+			return DIALER_NO_FILES;
+		error_move(err, &why);
+		error_recode(err, ERR_TIMEOUT);
+		return DIALER_NOT_NOW;
 	}
-	return fd;
+	return dialer->open_files ? dialer->open_files(dialer, place->id, err) : DIALER_NO_FILES;
 }
 
+/* As open_files, for a regular file there. */
 static int open_regular(int dirfd, const char *name, struct error *err)
 {
-	int fd = open_here(dirfd, name, O_NONBLOCK, err);
+	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+		error_errno(err, errno, "reading what a relay left");
+		return DIALER_NOT_NOW;
+	}
 	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
 		close_fdp(&fd);
-	return fd;
+	return fd >= 0 ? fd : DIALER_NO_FILES;
 }
 
 static int take_segment(struct salvage *s, int fd, uint64_t size, const uint8_t *segment,
@@ -104,7 +113,7 @@ static int take_ring(struct salvage *s, const struct wire_exec_ring *ring, struc
 	_cleanup_free_ char *name = xasprintf(RELAY_RING_PREFIX "%s", s->exec->id);
 	_cleanup_close_ int fd = open_regular(s->spool_fd, name, err);
 
-	if (fd == -2)
+	if (fd == DIALER_NOT_NOW)
 		return -1;
 	if (fd < 0 || ring->size < PLACE_RING_MIN || ring->size > PLACE_RING_MAX ||
 	    ring->segments.len % RELAY_SEGMENT_SIZE != 0 ||
@@ -193,25 +202,23 @@ static int read_frames(int fd, journal_take_fn *take, void *arg, struct error *e
 	return 0;
 }
 
-/* As open_here. */
-static int open_spool(struct places *places, const char *place_id, struct error *err)
+static int read_journal_in(int dirfd, journal_take_fn *take, void *arg, struct error *err)
 {
-	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SPOOL_NAME, place_id);
+	_cleanup_close_ int fd = -1;
 
-	return open_here(places->dirfd, path, O_DIRECTORY, err);
+	if (dirfd < 0)
+		return dirfd == DIALER_NOT_NOW ? -1 : 0;
+	fd = open_regular(dirfd, RELAY_JOURNAL_FILE, err);
+	if (fd < 0)
+		return fd == DIALER_NOT_NOW ? -1 : 0;
+	return read_frames(fd, take, arg, err);
 }
 
-int journal_read(struct places *places, const char *place_id, journal_take_fn *take, void *arg,
-		 struct error *err)
+int journal_read(struct open_place *place, journal_take_fn *take, void *arg, struct error *err)
 {
-	_cleanup_close_ int spool_fd = open_spool(places, place_id, err), fd = -1;
+	_cleanup_close_ int dirfd = open_files(place, err);
 
-	if (spool_fd < 0)
-		return spool_fd == -2 ? -1 : 0;
-	fd = open_regular(spool_fd, RELAY_JOURNAL_FILE, err);
-	if (fd < 0)
-		return fd == -2 ? -1 : 0;
-	return read_frames(fd, take, arg, err);
+	return read_journal_in(dirfd, take, arg, err);
 }
 
 static void fill_result(struct exec *exec, const struct wire_exec_state *state)
@@ -228,12 +235,10 @@ static void fill_result(struct exec *exec, const struct wire_exec_state *state)
 
 int exec_from_dead_relay(struct exec *exec, struct error *err)
 {
-	_cleanup_close_ int spool_fd = open_spool(exec->places, exec->place->id, err);
+	_cleanup_close_ int spool_fd = open_files(exec->place, err);
 	struct salvage s = { .exec = exec, .spool_fd = spool_fd };
 
-	if (spool_fd < 0)
-		return spool_fd == -2 ? -1 : 0;
-	if (journal_read(exec->places, exec->place->id, take_record, &s, err) < 0)
+	if (read_journal_in(spool_fd, take_record, &s, err) < 0)
 		return -1;
 	if (!s.found)
 		return 0;

@@ -427,7 +427,7 @@ int exec_attach(struct exec *exec, int64_t wait_ms, struct error *err)
 	/* The relay's own word. */
 	if (err->code == ERR_NOT_FOUND)
 		return -1;
-	/* exec_wait has it ended by the keeper. */
+	/* exec_wait has it ended by the dialer. */
 	if (is_overdue(exec))
 		return 0;
 	if (absence_is_over(exec->place))
@@ -489,19 +489,20 @@ static int attach_again(struct exec *exec, struct error *err)
 
 /*
  * Whatever keeps its relay from ending it, a payload that stopped it above all, does not keep the
- * keeper: it ends everything in the place. What it held besides is lost with it.
+ * dialer from it: it ends everything in the place. What the relay held besides is lost with it.
  */
 static void end_overdue(struct exec *exec)
 {
 	_cleanup_error_ struct error err = { 0 };
-	int64_t now = boottime_ms();
+	int64_t until = boottime_ms() + OVERDUE_RETRY_MS;
+	struct dialer *dialer;
 
-	log_warn("exec %s: its relay has not ended it in time; the keeper ends place %s", exec->id,
+	log_warn("exec %s: its relay has not ended it in time; place %s is ended", exec->id,
 		 exec->place->id);
 	exec->timed_out = true;
-	atomic_store(&exec->overdue, now + OVERDUE_RETRY_MS);
-	if (keeper_end_processes(exec->places->keeper, exec->place->id, now + OVERDUE_RETRY_MS,
-				 &err) < 0)
+	atomic_store(&exec->overdue, until);
+	if (place_dialer(exec->place, until, &dialer, &err) < 0 ||
+	    dialer->end(dialer, exec->place->id, END_PROCESSES, until, &err) < 0)
 		log_warn("exec %s: %s", exec->id, err.message);
 }
 

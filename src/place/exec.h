@@ -1,7 +1,7 @@
 /*
  * One command in a place, held by the place's relay: processes, pipes, terminals and unread output
- * live there and outlive this server. Callers see only this header; link/keeper.c starts and asks the
- * keeper, link/link.c is one authenticated connection to a relay, link/loop.c the one thread that moves
+ * live there and outlive this server. Callers see only this header; a dialer (link/dialer.h) connects
+ * to the relay, link/link.c is one authenticated connection, link/loop.c the one thread that moves
  * frames.
  *
  * A place's relay is made when it is first needed (places_open only remembers how): an idle
@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "link/dialer.h"
 #include "place/shell/shell.h"
 #include "record/kinds.h"
 #include "runlog/runlog.h"
@@ -75,6 +76,11 @@ struct exec_place {
 	bool must_exist; /* it was made before: without a relay it is lost, not to be made again */
 	struct place_commands commands; /* copied */
 	/*
+	 * What reaches its relay; nothing in it: the keeper of this host. Taken over by places_open,
+	 * whatever it answers.
+	 */
+	struct dialer_source dialer;
+	/*
 	 * For a place that cannot take a relay: everything goes through these calls (place/shell/shell.h),
 	 * which may be made until the place is stopped and no call is under way. Taken over by
 	 * places_open, whatever it answers.
@@ -84,7 +90,7 @@ struct exec_place {
 /*
  * A place takes execs and file calls only while it is open, and only for the generation it was
  * opened for. Unknown places are closed (ERR_LEASE_ENDED). Opening again with the same generation
- * changes what holds for commands, and nothing else.
+ * changes what holds for commands and, if one is given, the dialer; nothing else.
  */
 int places_open(struct places *places, const struct exec_place *place, struct error *err);
 /* That alone, if it is open for that generation. */
@@ -102,8 +108,8 @@ int places_stop_label(struct places *places, const char *label, int64_t wait_ms,
 /*
  * Where on this host the layer is that a place wrote over its workspace (SANDBOX overlay):
  * absolute, allocated. Also when its relay has died, as long as the keeper has its remains;
- * ERR_NOT_FOUND when it has none any more, or the place never had such a layer. The place must be
- * open.
+ * ERR_NOT_FOUND when it has none any more, or the place never had such a layer.
+ * ERR_UNSUPPORTED_ENV: the place is on another host. The place must be open.
  */
 int places_workspace_upper(struct places *places, const char *place_id, int64_t generation,
 			   char **path, struct error *err);
@@ -114,11 +120,16 @@ bool places_has_store(struct places *places, const char *store);
 
 /*
  * Closes the place, ends every exec of it with that reason and the relay with it; returns when
- * nothing of it is left on this machine or the deadline passed (ERR_TIMEOUT). Also for places that
- * are not open (left by an earlier server); a place without a relay is success.
+ * nothing of it is left on its host or the deadline passed (ERR_TIMEOUT). Its relay need not answer:
+ * the dialer ends the place. Also for places that are not open (left by an earlier server); a place
+ * without a relay is success. After an error the place is closed, and may be stopped again.
  */
 int places_stop(struct places *places, const char *place_id, enum exec_reason why, int64_t wait_ms,
 		struct error *err);
+/* The same for a place that need not be open and may be on another host. The source is borrowed. */
+int places_stop_through(struct places *places, const char *place_id,
+			const struct dialer_source *dialer, enum exec_reason why, int64_t wait_ms,
+			struct error *err);
 
 /*
  * Pausing (wire/message.h): every command of the place is frozen, or goes on. The place must be
@@ -280,10 +291,10 @@ int places_list_execs(struct places *places, const struct reached_place *reached
 /*
  * The same from the files of the relay, which need not answer or live: execs with a note that run
  * for longer than a moment, and those that have ended, also when they were forgotten since. None is
- * success.
+ * success, and so are files that cannot be read from this host. The place must be open.
  */
-int places_recorded_execs(struct places *places, const char *place_id, struct held_execs *held,
-			  struct error *err);
+int places_recorded_execs(struct places *places, const struct reached_place *place,
+			  struct held_execs *held, struct error *err);
 bool places_has_exec(struct places *places, const char *exec_id); /* it is going here */
 /* Kills the tree of a command that nobody here waits for. */
 int places_end_unknown(struct places *places, const struct reached_place *reached,

@@ -33,16 +33,17 @@ int places_workspace_upper(struct places *places, const char *place_id, int64_t 
 			   char **path, struct error *err)
 {
 	_cleanup_place_ struct open_place *place = place_admit(places, place_id, generation, err);
-	_cleanup_(relay_place_clear) struct relay_place found = { 0 };
+	int64_t deadline = boottime_ms() + ASK_WAIT_MS;
+	struct dialer *dialer;
 
 	*path = NULL;
-	if (!place ||
-	    keeper_find(places->keeper, place_id, boottime_ms() + ASK_WAIT_MS, &found, err) < 0)
+	if (!place || place_dialer(place, deadline, &dialer, err) < 0)
 		return -1;
-	if (!found.upper || !found.upper[0])
-		return error_set(err, ERR_NOT_FOUND, "the place has no layer over its workspace");
-	*path = steal(found.upper);
-	return 0;
+	if (!dialer->workspace_upper)
+		return error_set(
+			err, ERR_UNSUPPORTED_ENV,
+			"the place is on another host: its workspace is no layer over one here");
+	return dialer->workspace_upper(dialer, place_id, deadline, path, err);
 }
 
 /* The keeper writes it before the first file; what has none yet has no files either. */

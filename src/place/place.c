@@ -2,7 +2,7 @@
  * Open places and their relays.
  *
  *   opened    how the relay is made is known; nothing runs
- *   made      the keeper has a relay for it; the link is there or is being mended
+ *   made      there is a relay for it; the link is there or is being mended
  *   gone      the relay died: execs end as lease_lost, new ones are refused
  *   stopped   the holding is over: everything of it is ended
  *
@@ -45,6 +45,57 @@ static void env_free(char **env)
 	strv_free(env);
 }
 
+static void dialer_source_drop(struct dialer_source *source)
+{
+	if (source->free)
+		source->free(source->arg);
+	*source = (struct dialer_source){ 0 };
+}
+
+static void dialer_unref(struct dialer_ref *ref)
+{
+	if (!ref || atomic_fetch_sub(&ref->refs, 1) > 1)
+		return;
+	dialer_source_drop(&ref->source);
+	free(ref);
+}
+
+/* Takes the source, if there is one. */
+static void set_dialer(struct open_place *p, struct dialer_source *source)
+{
+	struct dialer_ref *ref, *old;
+
+	if (!source->get)
+		return;
+	ref = xcalloc(1, sizeof(*ref));
+	atomic_init(&ref->refs, 1);
+	ref->source = *source;
+	*source = (struct dialer_source){ 0 };
+	pthread_mutex_lock(&p->lock);
+	old = p->dialer;
+	p->dialer = ref;
+	pthread_mutex_unlock(&p->lock);
+	dialer_unref(old);
+}
+
+int place_dialer(struct open_place *p, int64_t deadline, struct dialer **out, struct error *err)
+{
+	struct dialer_ref *ref;
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	ref = p->dialer;
+	if (ref)
+		atomic_fetch_add(&ref->refs, 1);
+	pthread_mutex_unlock(&p->lock);
+	if (ref)
+		rc = ref->source.get(ref->source.arg, deadline, out, err);
+	else
+		*out = keeper_dialer(p->places->keeper);
+	dialer_unref(ref);
+	return rc;
+}
+
 static void set_commands(struct open_place *p, const struct place_commands *commands)
 {
 	char **env = NULL;
@@ -72,6 +123,7 @@ void place_unref(struct open_place *p)
 		link_unref(p->link);
 	wipe(p->key, sizeof(p->key));
 	one_shot_drop(&p->one_shot);
+	dialer_unref(p->dialer);
 	close_fdp(&p->stop_fd);
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->changed);
@@ -130,11 +182,12 @@ static void mend_locked(struct open_place *p, int64_t delay)
 	pthread_cond_signal(&p->places->mend);
 }
 
-static bool relay_may_exist(struct places *places, const char *place_id)
+/* With the lock of all places: one that another dialer reaches is asked by the reconnectors. */
+static bool relay_may_exist(struct open_place *p)
 {
-	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, place_id);
+	struct dialer *dialer = keeper_dialer(p->places->keeper);
 
-	return faccessat(places->dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	return p->dialer || dialer->may_have_relay(dialer, p->id);
 }
 
 /* Takes it out of the table and ends what hangs on it. */
@@ -150,7 +203,7 @@ static void shut(struct open_place *p, enum exec_reason why)
 }
 
 static int open_place(struct places *places, const struct exec_place *from, int stop_fd,
-		      struct error *err)
+		      struct dialer_source *dialer, struct error *err)
 {
 	struct open_place *old = NULL, *p;
 
@@ -164,6 +217,7 @@ static int open_place(struct places *places, const struct exec_place *from, int 
 
 	if (*slot && (*slot)->generation == from->generation) {
 		set_commands(*slot, &from->commands);
+		set_dialer(*slot, dialer);
 		pthread_mutex_unlock(&places->lock);
 		return 0;
 	}
@@ -171,13 +225,13 @@ static int open_place(struct places *places, const struct exec_place *from, int 
 	p = place_new(places, from);
 	p->one_shot = from->one_shot;
 	p->stop_fd = stop_fd;
+	set_dialer(p, dialer);
 	/* What runs for another holder must not be reached, whatever key it has. */
 	p->fresh = old != NULL;
 	p->next = old ? old->next : NULL;
 	*slot = p;
 	/* What is described by a sandbox is made when somebody asks for that. */
-	if (!p->fresh && !place_is_shell(p) && p->sandbox_len == 0 &&
-	    relay_may_exist(places, p->id))
+	if (!p->fresh && !place_is_shell(p) && p->sandbox_len == 0 && relay_may_exist(p))
 		mend_locked(p, 0);
 	pthread_mutex_unlock(&places->lock);
 	if (old) {
@@ -191,9 +245,12 @@ static int open_place(struct places *places, const struct exec_place *from, int 
 int places_open(struct places *places, const struct exec_place *from, struct error *err)
 {
 	struct one_shot one_shot = from->one_shot;
+	struct dialer_source dialer = from->dialer;
 	_cleanup_close_ int stop_fd = one_shot.call ? latch_new(err) : -1;
-	int opened = one_shot.call && stop_fd < 0 ? -1 : open_place(places, from, stop_fd, err);
+	int opened =
+		one_shot.call && stop_fd < 0 ? -1 : open_place(places, from, stop_fd, &dialer, err);
 
+	dialer_source_drop(&dialer);
 	if (opened <= 0) {
 		one_shot_drop(&one_shot);
 		return opened;
@@ -360,90 +417,6 @@ static void describe(const struct open_place *p, struct wire_place_make *m)
 	memcpy(m->key, p->key, sizeof(m->key));
 }
 
-/* What an earlier holder's end has not removed yet makes way first. */
-static int ask_for_relay(struct open_place *p, const struct wire_place_make *m,
-			 const struct buf *hello, int64_t deadline, struct relay_place *made,
-			 int *fd, struct error *err)
-{
-	struct keeper *keeper = p->places->keeper;
-
-	/* A provider may leave its directory to the first who needs it. */
-	if (p->root && dir_make(AT_FDCWD, p->root, 0700, err) < 0)
-		return -1;
-	if (p->fresh && keeper_destroy(keeper, p->id, deadline, err) < 0)
-		return -1;
-	p->fresh = false;
-	if (keeper_make(keeper, m, hello, deadline, made, fd, err) < 0)
-		return -1;
-	if (made->state != PLACE_ENDING)
-		return 0;
-	if (keeper_destroy(keeper, p->id, deadline, err) < 0)
-		return -1;
-	return keeper_make(keeper, m, hello, deadline, made, fd, err);
-}
-
-/* *link stays NULL where the relay has to be connected to. */
-static enum reach make_relay(struct open_place *p, int64_t deadline, struct link **link,
-			     struct error *err)
-{
-	struct link_options options = {
-		.handed = true,
-		.ping_ms = ping_period((uint64_t)p->absence_ms),
-	};
-	_cleanup_(relay_place_clear) struct relay_place made = { 0 };
-	_cleanup_buf_ struct buf hello = { 0 };
-	_cleanup_close_ int fd = -1;
-	struct wire_place_make m;
-	struct hello offer;
-	bool paused;
-	int rc;
-
-	if (hello_offer(&offer, p->id, next_epoch(p->places), 0, &hello, err) < 0)
-		return NOT_YET;
-	pthread_mutex_lock(&p->lock);
-	paused = p->paused;
-	pthread_mutex_unlock(&p->lock);
-	describe(p, &m);
-	/* A paused place must get the pause first, over a link that has finished its handshake. */
-	rc = ask_for_relay(p, &m, paused ? NULL : &hello, deadline, &made, &fd, err);
-	wipe(m.key, sizeof(m.key));
-	if (rc < 0)
-		return NOT_YET;
-	if (made.state != PLACE_ALIVE) {
-		error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
-			  made.ended ? made.ended : "no reason known");
-		return LOST;
-	}
-	pthread_mutex_lock(&p->lock);
-	p->walls = made.walls;
-	pthread_mutex_unlock(&p->lock);
-	if (fd >= 0)
-		new_link(p, steal_fd(&fd), &options, &(struct buf){ 0 }, link, NULL);
-	return REACHED;
-}
-
-/* Nobody listens: is the relay dead, or is it only that we cannot reach it? */
-static enum reach judge(struct open_place *p, int64_t deadline, struct error *err)
-{
-	_cleanup_(relay_place_clear) struct relay_place found = { 0 };
-
-	if (FAULT_HERE("channel.judge", err) < 0)
-		return NOT_YET;
-	if (keeper_find(p->places->keeper, p->id, deadline, &found, err) < 0) {
-		if (err->code != ERR_NOT_FOUND)
-			return NOT_YET;
-		error_set(err, ERR_LEASE_LOST, "the place has no relay");
-		return LOST;
-	}
-	if (found.state == PLACE_ALIVE) {
-		error_set(err, ERR_TIMEOUT, "the place's relay does not answer");
-		return NOT_YET;
-	}
-	error_set(err, ERR_LEASE_LOST, "the place's relay is dead: %s",
-		  found.ended ? found.ended : "no reason known");
-	return LOST;
-}
-
 static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct handshake *g,
 			struct error *err)
 {
@@ -461,43 +434,81 @@ static enum reach greet(struct open_place *p, int fd, int64_t deadline, struct h
 	return NOT_YET;
 }
 
-static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool *made,
-			bool *greeted, struct link **out, struct error *err)
+/* A connection with our HELLO in it already: the relay's WELCOME comes over the link. */
+static enum reach take_handed(struct open_place *p, int fd, struct link **out, struct error *err)
 {
-	_cleanup_free_ char *path = xasprintf("places/%s/" PLACE_SOCKET_NAME, p->id);
-	_cleanup_handshake_ struct handshake g = { 0 };
-	_cleanup_close_ int fd = -1;
-	struct link_options options = { 0 };
-	enum reach r;
-	pid_t pid;
+	struct link_options options = {
+		.handed = true,
+		.ping_ms = ping_period((uint64_t)p->absence_ms),
+	};
 
-	if (make) {
-		r = make_relay(p, deadline, out, err);
-		if (r != REACHED)
-			return r;
-		*made = true;
-		if (*out)
-			return REACHED;
-	}
-	if (FAULT_HERE("channel.connect", err) < 0)
-		return NOT_YET;
-	if (handshake_connect(p->places->dirfd, path, p->sandbox != NULL, &fd, &pid, err) < 0) {
-		if (err->code == ERR_FORBIDDEN) {
-			log_warn("place %s: %s", p->id, err->message);
-			return LOST;
-		}
-		if (err->errnum != ENOENT && err->errnum != ECONNREFUSED)
-			return NOT_YET;
-		error_clear(err);
-		return judge(p, deadline, err);
-	}
-	r = greet(p, fd, MIN_OF(deadline, boottime_ms() + WIRE_HELLO_MS), &g, err);
+	return new_link(p, fd, &options, &(struct buf){ 0 }, out, err) < 0 ? NOT_YET : REACHED;
+}
+
+static enum reach take_connected(struct open_place *p, int connected, int64_t deadline,
+				 bool *greeted, struct link **out, struct error *err)
+{
+	_cleanup_handshake_ struct handshake g = { 0 };
+	_cleanup_close_ int fd = connected;
+	struct link_options options = { 0 };
+	enum reach r = greet(p, fd, MIN_OF(deadline, boottime_ms() + WIRE_HELLO_MS), &g, err);
+
 	if (r != REACHED)
 		return r;
 	*greeted = true;
 	options.features = g.features;
 	options.ping_ms = ping_period(g.absence_ms);
 	return new_link(p, steal_fd(&fd), &options, &g.early, out, err) < 0 ? NOT_YET : REACHED;
+}
+
+static int dial(struct open_place *p, bool make, int64_t deadline, struct dialed *dialed,
+		struct error *err)
+{
+	_cleanup_buf_ struct buf hello = { 0 };
+	struct dialer *dialer;
+	struct dial wanted = {
+		.place_id = p->id,
+		.replace = p->fresh,
+		.behind_walls = p->sandbox != NULL,
+	};
+	struct wire_place_make m;
+	struct hello offer;
+	int rc;
+
+	if (place_dialer(p, deadline, &dialer, err) < 0)
+		return -1;
+	if (!make)
+		return dialer->dial(dialer, &wanted, deadline, dialed, err);
+	describe(p, &m);
+	wanted.make = &m;
+	pthread_mutex_lock(&p->lock);
+	/* A paused place must get the pause first, over a link that has finished its handshake. */
+	if (!p->paused)
+		wanted.hello = &hello;
+	pthread_mutex_unlock(&p->lock);
+	rc = hello_offer(&offer, p->id, next_epoch(p->places), 0, &hello, err);
+	if (rc == 0)
+		rc = dialer->dial(dialer, &wanted, deadline, dialed, err);
+	wipe(m.key, sizeof(m.key));
+	return rc;
+}
+
+static enum reach reach(struct open_place *p, bool make, int64_t deadline, bool *made,
+			bool *greeted, struct link **out, struct error *err)
+{
+	struct dialed dialed = { .fd = -1 };
+	int rc = dial(p, make, deadline, &dialed, err);
+
+	pthread_mutex_lock(&p->lock);
+	p->fresh &= !dialed.replaced;
+	if (dialed.made)
+		p->walls = dialed.walls;
+	pthread_mutex_unlock(&p->lock);
+	*made |= dialed.made;
+	if (rc < 0)
+		return err->code == ERR_LEASE_LOST ? LOST : NOT_YET;
+	return dialed.handed ? take_handed(p, dialed.fd, out, err)
+			     : take_connected(p, dialed.fd, deadline, greeted, out, err);
 }
 
 /* 1: *out is the link; 0: one has to be made, by us; -1: there will be none. */

@@ -304,8 +304,27 @@ static void end_execs(struct places *places, struct open_place *place, enum exec
 	wait_left(places, place, deadline);
 }
 
+/* By the dialer that is given, or by that of the open place; without either on this host. */
+static int end_relay(struct places *places, struct open_place *place, const char *place_id,
+		     const struct dialer_source *source, int64_t deadline, struct error *err)
+{
+	struct dialer *dialer = keeper_dialer(places->keeper);
+
+	if (source && source->get ? source->get(source->arg, deadline, &dialer, err) < 0
+				  : place && place_dialer(place, deadline, &dialer, err) < 0)
+		return -1;
+	return dialer->end(dialer, place_id, END_PLACE, deadline, err);
+}
+
 int places_stop(struct places *places, const char *place_id, enum exec_reason why, int64_t wait_ms,
 		struct error *err)
+{
+	return places_stop_through(places, place_id, NULL, why, wait_ms, err);
+}
+
+int places_stop_through(struct places *places, const char *place_id,
+			const struct dialer_source *dialer, enum exec_reason why, int64_t wait_ms,
+			struct error *err)
 {
 	int64_t now = boottime_ms();
 	int64_t deadline = now + MAX_OF(wait_ms, 0);
@@ -320,7 +339,7 @@ int places_stop(struct places *places, const char *place_id, enum exec_reason wh
 	if (place)
 		end_execs(places, place, why,
 			  MIN_OF(now + LAST_WORDS_MS, now + MAX_OF(wait_ms, 0) / 2));
-	rc = keeper_destroy(places->keeper, place_id, deadline, err);
+	rc = end_relay(places, place, place_id, dialer, deadline, err);
 	if (place) {
 		place_drop_link(place);
 		wait_left(places, place, deadline);

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include "base/buf.h"
 #include "base/cond.h"
+#include "link/dialer.h"
 #include "link/keeper.h"
 #include "link/link.h"
 #include "place/exec.h"
@@ -25,6 +26,12 @@
 #define NOT_STOPPED (-1)
 /* Unread output of one exec in this process; topped up in portions. */
 #define EXEC_WINDOW (1u << 20)
+
+/* A dialer's source is replaced when its place is opened again, while a thread may be asking it. */
+struct dialer_ref {
+	atomic_int refs;
+	struct dialer_source source;
+};
 
 struct open_place {
 	struct open_place *next; /* in its bucket */
@@ -45,20 +52,21 @@ struct open_place {
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t changed;
 	struct place_commands commands;
-	struct link *link; /* NULL: none; may be down */
-	bool connecting;   /* one thread is at it */
-	bool made;         /* there is, or was, a relay for this holding */
-	bool fresh;        /* what an earlier holder left must be ended first */
-	bool gone;         /* the relay is dead: nothing will come of this holding any more */
-	bool superseded;   /* another server has adopted it */
-	bool paused;       /* what its relay is told whenever it is reached: pause.c */
-	int64_t seen_ms;   /* when its relay was last known to hear us; at first: when it was opened
+	struct dialer_ref *dialer; /* NULL: the keeper of this host */
+	struct link *link;         /* NULL: none; may be down */
+	bool connecting;           /* one thread is at it */
+	bool made;                 /* there is, or was, a relay for this holding */
+	bool fresh;                /* what an earlier holder left must be ended first */
+	bool gone;       /* the relay is dead: nothing will come of this holding any more */
+	bool superseded; /* another server has adopted it */
+	bool paused;     /* what its relay is told whenever it is reached: pause.c */
+	int64_t seen_ms; /* when its relay was last known to hear us; at first: when it was opened
 			  */
-	bool unlisted;     /* reached anew, and not asked for its commands since: survey.c */
-	bool listed;       /* it was asked before */
-	int strikes;       /* links that ended because the relay broke a rule */
-	int stopped;       /* enum exec_reason, or NOT_STOPPED */
-	unsigned calls;    /* one-shot calls that are under way */
+	bool unlisted;   /* reached anew, and not asked for its commands since: survey.c */
+	bool listed;     /* it was asked before */
+	int strikes;     /* links that ended because the relay broke a rule */
+	int stopped;     /* enum exec_reason, or NOT_STOPPED */
+	unsigned calls;  /* one-shot calls that are under way */
 	int64_t calls_until; /* when the last of all of them is over by its timeout */
 	uint64_t walls;      /* of a native place that was made */
 	/* The reconnectors', under the lock of all places. */
@@ -129,9 +137,10 @@ struct places {
 	int64_t boot_epoch;
 	int64_t absence_ms;
 	char **defaults; /* environment */
+	struct channel_loop *loop;
+	/* This host: its keeper, which is the dialer of every place that names no other. */
 	char *dir;
 	int dirfd;
-	struct channel_loop *loop;
 	struct keeper *keeper;
 	atomic_uint connections;
 	atomic_bool detached;
@@ -174,6 +183,9 @@ struct open_place *place_admit(struct places *places, const char *place_id, int6
  */
 int place_link(struct open_place *place, bool make, int64_t deadline, struct link **link,
 	       struct error *err);
+/* What reaches its relay, ready to be asked. */
+int place_dialer(struct open_place *place, int64_t deadline, struct dialer **out,
+		 struct error *err);
 /* The link that is there, or NULL; a reference. */
 struct link *place_current_link(struct open_place *place);
 void place_drop_link(struct open_place *place);
@@ -208,8 +220,7 @@ int exec_from_dead_relay(struct exec *exec, struct error *err);
  * -1. A torn end, and no journal at all, is success.
  */
 typedef int journal_take_fn(void *arg, const struct frame *frame, struct error *err);
-int journal_read(struct places *places, const char *place_id, journal_take_fn *take, void *arg,
-		 struct error *err);
+int journal_read(struct open_place *place, journal_take_fn *take, void *arg, struct error *err);
 
 /* environment.c */
 char **exec_default_environment(void);

@@ -180,12 +180,17 @@ static int take_recorded(void *arg, const struct frame *frame, struct error *err
 	return m.exec_state.note.len > 0 ? add_held(held, &m.exec_state, err) : 0;
 }
 
-int places_recorded_execs(struct places *places, const char *place_id, struct held_execs *held,
-			  struct error *err)
+int places_recorded_execs(struct places *places, const struct reached_place *reached,
+			  struct held_execs *held, struct error *err)
 {
+	_cleanup_place_ struct open_place *place =
+		place_admit(places, reached->place_id, reached->generation, NULL);
+
 	*held = (struct held_execs){ 0 };
+	if (!place) /* closed since */
+		return 0;
 	if (FAULT_HERE("channel.recorded", err) == 0 &&
-	    journal_read(places, place_id, take_recorded, held, err) == 0)
+	    journal_read(place, take_recorded, held, err) == 0)
 		return 0;
 	held_execs_clear(held);
 	return -1;

@@ -168,7 +168,7 @@ void survey_recorded(struct server *server)
 		_cleanup_held_execs_ struct held_execs held = { 0 };
 		_cleanup_error_ struct error err = { 0 };
 
-		if (places_recorded_execs(server->places, list[i].place_id, &held, &err) == 0) {
+		if (places_recorded_execs(server->places, &list[i], &held, &err) == 0) {
 			drop_forgotten(server, &held);
 			if (survey(server, &list[i], &held, &err) == 0)
 				continue;

@@ -488,8 +488,8 @@ static int fake_prepare(const struct maker *self, const struct place_view *place
 }
 
 /* Where the place is stands in its metadata. */
-static int fake_dial(const struct maker *self, const struct place_view *place,
-		     struct exec_place *out, struct error *err)
+static int fake_describe(const struct maker *self, const struct place_view *place,
+			 struct exec_place *out, struct error *err)
 {
 	const char *directory = json_str_nonblank(place->metadata, "remoteCwd");
 
@@ -522,7 +522,7 @@ static const struct maker FAKE = {
 	.destroy = fake_destroy,
 	.inventory = fake_inventory,
 	.config_from_metadata = fake_config_from_metadata,
-	.dial = fake_dial,
+	.describe = fake_describe,
 	.prepare = fake_prepare,
 	.execute = fake_execute,
 };

@@ -328,8 +328,8 @@ static char **environment(const json_t *config)
 }
 
 /* It is there or it is lost: made a second time it would be another, and empty. */
-static int native_dial(const struct maker *self, const struct place_view *place,
-		       struct exec_place *out, struct error *err)
+static int native_describe(const struct maker *self, const struct place_view *place,
+			   struct exec_place *out, struct error *err)
 {
 	static const char none[1];
 	const json_t *config = place->config.json;
@@ -375,6 +375,6 @@ static const struct maker NATIVE = {
 	.destroy = native_destroy,
 	.inventory = native_inventory,
 	.config_from_metadata = native_config_from_metadata,
-	.dial = native_dial,
+	.describe = native_describe,
 };
 MAKER_REGISTER(NATIVE);
