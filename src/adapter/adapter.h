@@ -1,6 +1,6 @@
 /*
  * Adapters: how a tool that works on a prompt is started. A run may name an adapter and a prompt
- * instead of a command; the table below turns both into argv, environment, directory and standard
+ * instead of a command; its adapter turns both into argv, environment, directory and standard
  * input, and says where the tool may run. Berth starts every command in the leased place itself, so
  * an adapter that cannot run there is refused and never runs on the host instead.
  *
@@ -12,6 +12,7 @@
 #include "record/kinds.h"
 
 struct adapter {
+	int order;        /* in lists; no two have the same */
 	const char *type; /* "claude_local" */
 	const char *name; /* "Claude Code" */
 	bool remote_managed;
@@ -26,8 +27,18 @@ struct adapter {
 	const char *install_hint;
 };
 
-/* AGENT_ADAPTER_TYPES in their order (spec 01 A.2), ended by type NULL. */
-extern const struct adapter ADAPTERS[];
+/*
+ * Defines an adapter and registers it in a linker section: a new CLI is one file. Its place in
+ * lists, AGENT_ADAPTER_TYPES (spec 01 A.2), is `order`; `grep -rn "order =" src/adapter`.
+ */
+#define ADAPTER(ident)                                                                             \
+	extern const struct adapter ident;                                                         \
+	static const struct adapter *const ident##_ref                                             \
+		__attribute__((used, section("berth_adapters"))) = &(ident);                       \
+	const struct adapter ident
+#define ADAPTER_WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+/* In their order: the first behind `before` (NULL: the first of all), NULL behind the last. */
+const struct adapter *adapter_after(const struct adapter *before);
 const struct adapter *adapter_find(const char *type); /* NULL: not one we know */
 /* Whether a command of this adapter can be started in such a place; unknown adapters: local only.
  */

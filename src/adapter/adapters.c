@@ -3,88 +3,27 @@
 #include "base/text.h"
 #include "driver/maker.h"
 
-#define PROMPT_TEMPLATE_MAX (64 << 10)
+/* Not weak: without an adapter there would be nothing to start. */
+extern const struct adapter *const __start_berth_adapters[];
+extern const struct adapter *const __stop_berth_adapters[];
 
-#define COMMAND_KEY(text)                                                                          \
-	{                                                                                          \
-		"command", FIELD_STRING, FIELD_NULLABLE | FIELD_NONBLANK, 1, 4096, .summary = text \
+/* The linker has them in any order. There are about ten, so this looks at all of them. */
+const struct adapter *adapter_after(const struct adapter *before)
+{
+	const struct adapter *next = NULL;
+
+	for (const struct adapter *const *a = __start_berth_adapters; a < __stop_berth_adapters;
+	     a++) {
+		if ((!before || (*a)->order > before->order) &&
+		    (!next || (*a)->order < next->order))
+			next = *a;
 	}
-/* timeoutSec and env are looked at by config.c: no type of field says what they may be. */
-#define COMMON_KEYS                                                                                \
-	{                                                                                          \
-		"cwd", FIELD_STRING, FIELD_NULLABLE,                                               \
-		0,     4096,         .summary = "absolute directory in the place"                  \
-	},                                                                                         \
-		{ "env", FIELD_ANY, FIELD_NULLABLE,                                                \
-		  .summary = "environment: text, or {type: plain|secret_ref, ...} by name" },      \
-		{ "timeoutSec", FIELD_ANY, FIELD_NULLABLE,                                         \
-		  .summary = "seconds; 0: the usual, negative: without end" },                     \
-	{                                                                                          \
-		"promptTemplate", FIELD_STRING, FIELD_NULLABLE, 0, PROMPT_TEMPLATE_MAX,            \
-			.summary = "what the tool is told; {{prompt}} stands for the run's prompt" \
-	}
-#define TOOL_KEYS                                                                                  \
-	COMMAND_KEY("program; the tool's own name unless given"),                                  \
-		{ "extraArgs",    FIELD_STRING_ARRAY,                                              \
-		  FIELD_NULLABLE, 0,                                                               \
-		  1000,           .summary = "further arguments" },                                \
-		{ "model", FIELD_STRING, FIELD_NULLABLE,                                           \
-		  0,       200,          .summary = "which model the tool uses" },                 \
-		COMMON_KEYS
-
-static const struct field PROCESS_CONFIG[] = {
-	COMMAND_KEY("program to run"),
-	{ "args", FIELD_STRING_ARRAY, FIELD_NULLABLE, 0, 1000, .summary = "its arguments" },
-	COMMON_KEYS,
-	{ 0 },
-};
-static const struct field TOOL_CONFIG[] = { TOOL_KEYS, { 0 } };
-static const struct field ACPX_CONFIG[] = {
-	TOOL_KEYS,
-	{ "agent", FIELD_STRING, FIELD_NULLABLE, 0, 200,
-	  .summary = "the agent acpx speaks to; codex unless given" },
-	{ 0 },
-};
-
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-#define SAYS_VERSION .version = WORDS("--version")
-
-const struct adapter ADAPTERS[] = {
-	{ "process", "Process", false, PROCESS_CONFIG,
-	  .install_hint = "Install it in the place, or name its path in adapterConfig.command." },
-	{ .type = "http", .name = "HTTP" },
-	{ "acpx_local", "ACPX", true, ACPX_CONFIG, "acpx", .arguments = WORDS("--format", "json"),
-	  .model_flag = "--model", .closing = WORDS("{agent}", "exec", "--file", "-"), SAYS_VERSION,
-	  .install_hint = "npm install -g acpx" },
-	{ "claude_local", "Claude Code", true, TOOL_CONFIG, "claude",
-	  .arguments = WORDS("-p", "--output-format", "stream-json", "--verbose"),
-	  .model_flag = "--model", SAYS_VERSION,
-	  .install_hint = "npm install -g @anthropic-ai/claude-code" },
-	{ "codex_local", "Codex", true, TOOL_CONFIG, "codex",
-	  .arguments = WORDS("exec", "--json", "--skip-git-repo-check"), .model_flag = "--model",
-	  .closing = WORDS("-"), SAYS_VERSION, .install_hint = "npm install -g @openai/codex" },
-	{ .type = "cursor_cloud", .name = "Cursor Cloud" },
-	/* Without a terminal it reads the prompt from standard input; -p would want it as argument.
-	 */
-	{ "gemini_local", "Gemini CLI", true, TOOL_CONFIG, "gemini",
-	  .arguments = WORDS("--output-format", "stream-json"), .model_flag = "--model",
-	  SAYS_VERSION, .install_hint = "npm install -g @google/gemini-cli" },
-	{ "opencode_local", "OpenCode", true, TOOL_CONFIG, "opencode",
-	  .arguments = WORDS("run", "--format", "json"), .model_flag = "--model", SAYS_VERSION,
-	  .install_hint = "npm install -g opencode-ai" },
-	{ "pi_local", "Pi", true, TOOL_CONFIG, "pi",
-	  .arguments = WORDS("--print", "--mode", "json"), .model_flag = "--model", SAYS_VERSION,
-	  .install_hint = "npm install -g @earendil-works/pi-coding-agent" },
-	{ "cursor", "Cursor", true, TOOL_CONFIG, "cursor-agent",
-	  .arguments = WORDS("-p", "--output-format", "stream-json"), .model_flag = "--model",
-	  SAYS_VERSION, .install_hint = "curl -fsS https://cursor.com/install | bash" },
-	{ .type = "openclaw_gateway", .name = "OpenClaw Gateway" },
-	{ 0 },
-};
+	return next;
+}
 
 const struct adapter *adapter_find(const char *type)
 {
-	for (const struct adapter *a = ADAPTERS; type && a->type; a++) {
+	for (const struct adapter *a = type ? adapter_after(NULL) : NULL; a; a = adapter_after(a)) {
 		if (streq(a->type, type))
 			return a;
 	}
@@ -147,7 +86,7 @@ json_t *adapter_capabilities(const struct makers *makers)
 	unsigned usable = makers_usable(makers);
 	json_t *list = json_array();
 
-	for (const struct adapter *a = ADAPTERS; a->type; a++) {
+	for (const struct adapter *a = adapter_after(NULL); a; a = adapter_after(a)) {
 		json_t *entry = json_object();
 
 		json_put_str(entry, "adapterType", a->type);
@@ -181,7 +120,7 @@ json_t *adapter_list(unsigned usable)
 {
 	json_t *list = json_array();
 
-	for (const struct adapter *a = ADAPTERS; a->type; a++) {
+	for (const struct adapter *a = adapter_after(NULL); a; a = adapter_after(a)) {
 		json_t *entry = json_object();
 
 		json_put_str(entry, "adapterType", a->type);

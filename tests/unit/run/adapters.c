@@ -66,6 +66,28 @@ static void every_tool_gets_its_prompt_on_standard_input(void **state)
 	}
 }
 
+/* Clients show lists as they come; the linker's order must not be seen. */
+static void adapters_are_listed_in_the_order_of_their_types(void **state)
+{
+	static const char *const TYPES[] = {
+		"process",     "http",         "acpx_local",      "claude_local",
+		"codex_local", "cursor_cloud", "gemini_local",    "opencode_local",
+		"pi_local",    "cursor",       "openclaw_gateway"
+	};
+	const struct adapter *adapter = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(TYPES); i++) {
+		adapter = adapter_after(adapter);
+		assert_non_null(adapter);
+		assert_string_equal(adapter->type, TYPES[i]);
+		assert_ptr_equal(adapter_find(TYPES[i]), adapter);
+	}
+	assert_null(adapter_after(adapter));
+	assert_null(adapter_find("nobodys"));
+	assert_null(adapter_find(NULL));
+}
+
 static void a_template_says_where_the_prompt_stands(void **state)
 {
 	static const char *const CASES[][2] = {
@@ -578,6 +600,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_tool_gets_its_prompt_on_standard_input),
+		cmocka_unit_test(adapters_are_listed_in_the_order_of_their_types),
 		cmocka_unit_test(a_template_says_where_the_prompt_stands),
 		cmocka_unit_test(a_prompt_is_not_a_template),
 		cmocka_unit_test(bad_settings_are_refused_by_name),
