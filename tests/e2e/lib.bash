@@ -4,7 +4,7 @@
 # BERTH_BIN names the program; build/berth unless given.
 
 bats_require_minimum_version 1.5.0
-export BATS_TEST_TIMEOUT=60
+export BATS_TEST_TIMEOUT=120
 BERTH=$(realpath "${BERTH_BIN:-$BATS_TEST_DIRNAME/../../build/berth}")
 KEEPER=${BERTH%/*}/berth-keeper
 

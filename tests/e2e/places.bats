@@ -196,7 +196,7 @@ waiting_are() { same "$(healthy | jq .leases.waiting)" "$1"; }
 @test "a lease ends by itself: when its time is over, or when it is not used" {
 	serve --allow-fake
 	berth env add box --provider fake >/dev/null
-	acquire box --ttl 1s
+	acquire box --ttl 4s
 	first=$lease
 	acquire box --ttl 1h --idle 1s
 	second=$lease
@@ -205,7 +205,7 @@ waiting_are() { same "$(healthy | jq .leases.waiting)" "$1"; }
 	dir=$(lease_field "$first" .metadata.remoteCwd)
 	in_background "$BERTH" exec "$first" -- sh -c 'echo $$ >pid; exec sleep 300' 2>err
 	cli=$!
-	wait_for 5 test -s "$dir/pid"
+	wait_for 10 test -s "$dir/pid"
 	pid=$(cat "$dir/pid")
 	wait_for 20 lease_is "$first" expired
 	wait_for 20 lease_is "$second" expired

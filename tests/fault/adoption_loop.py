@@ -8,6 +8,7 @@ they print and change is complete.
 """
 
 import concurrent.futures
+import glob
 import os
 import resource
 import signal
@@ -52,6 +53,13 @@ class Work:
         assert w.await_running(2), self.server.tail()
         wait_until(lambda: [n for n in ("run", "files", "exec") if self.begun(n) != 1], PATIENCE,
                    "not begun")
+        # A relay that is stopped says nothing, so it has to have written the exec down: it does when
+        # the exec has run for a moment. Runs are known from their rows.
+        wait_until(lambda: [] if self.has_journal() else ["the exec"], PATIENCE, "not written down")
+
+    def has_journal(self):
+        found = glob.glob(os.path.join(self.server.keeper_dir, "**", "exits"), recursive=True)
+        return any(os.path.getsize(path) > 0 for path in found)
 
     def begun(self, name):
         try:
@@ -84,8 +92,9 @@ class Work:
         left = [f"run {run} is {row['status']} ({row['statusReason']}, {row['error']})"
                 for run in (self.run, self.files)
                 for row in [self.status_of_run(run)] if row["status"] != "succeeded"]
-        record = self.status_of_exec()
-        if record["status"] != "ended":
+        # What its relay wrote down may be unreadable: then it is known when the relay has answered.
+        _, record = self.w.call("GET", f"/api/execs/{self.exec}")
+        if record.get("status") != "ended":
             left.append(f"exec is {record}")
         return left
 
