@@ -49,6 +49,7 @@ void exec_unref(struct exec *exec)
 		wipe(exec->input.bytes.data, exec->input.bytes.len);
 	buf_free(&exec->input.bytes);
 	shell_exec_free(exec->shell);
+	mask_flow_free(exec->flow);
 	if (exec->place)
 		place_unref(exec->place);
 	pthread_mutex_destroy(&exec->lock);
@@ -91,6 +92,8 @@ static struct exec *admit(struct places *places, const struct exec_spec *spec, s
 	exec->kill_reason = NOT_STOPPED;
 	exec->started_mono = exec->acked_ms = boottime_ms();
 	exec->taken = (uint64_t)runlog_end(spec->log);
+	if (spec->mask)
+		exec->flow = mask_flow_new(spec->mask, exec->terminal, exec->taken, exec->taken);
 	if (spec->timeout_ms > 0)
 		exec_expect_end(exec, spec->timeout_ms);
 	if (!exec_wire_id(spec->exec_id, exec->wire_id)) {
@@ -149,8 +152,11 @@ static int take_started(struct exec *exec, const struct wire_exec_started *m, st
 	int rc;
 
 	/* A new exec's output begins with it, whatever its log held before. */
-	if (!m->existing)
+	if (!m->existing && exec->taken > 0) {
 		exec->taken = 0;
+		if (exec->flow)
+			mask_flow_restart(exec->flow, 0, 0);
+	}
 	exec->pid = (pid_t)m->pid;
 	exec->noted = m->noted;
 	pthread_mutex_lock(&exec->lock);
@@ -379,6 +385,12 @@ int exec_expect(struct places *places, const struct exec_spec *spec, struct exec
 		delist(exec);
 		return shell_exec_adopt(err);
 	}
+	/* A value may begin in what the log has: the relay still has that much of it. */
+	if (exec->flow) {
+		exec->known = exec->taken;
+		exec->taken -= MIN_OF(exec->taken, (uint64_t)MASK_LOOKBACK);
+		mask_flow_restart(exec->flow, exec->taken, exec->known);
+	}
 	*out = exec;
 	return 0;
 }
@@ -506,11 +518,14 @@ static void end_overdue(struct exec *exec)
 		log_warn("exec %s: %s", exec->id, err.message);
 }
 
-/* The earlier of the two; below 0: neither. */
+/* The earliest of them, and of what the mask holds back; below 0: none. */
 static int64_t wait_until(struct exec *exec, int64_t deadline)
 {
 	int64_t overdue = atomic_load(&exec->overdue);
+	int64_t due = exec->flow ? mask_flow_due(exec->flow) : 0;
 
+	if (due != 0 && (deadline < 0 || due < deadline))
+		deadline = due;
 	if (overdue == 0 || (deadline >= 0 && deadline < overdue))
 		return deadline;
 	return overdue;
@@ -559,6 +574,9 @@ static int take_all(struct exec *exec, struct patience patience, struct error *e
 			set_stream(exec, NULL);
 			continue;
 		}
+		if (!items && exec->flow && mask_flow_due(exec->flow) != 0 &&
+		    boottime_ms() >= mask_flow_due(exec->flow) && exec_store_held(exec, err) < 0)
+			return -1;
 		if (items)
 			put_off(exec);
 		if (items && deadline >= 0)
@@ -613,6 +631,8 @@ static int wait_for_end(struct exec *exec, struct patience patience, struct exec
 		rc = take_all(exec, patience, err);
 	if (rc > 0)
 		return 1;
+	if (rc == 0)
+		rc = exec_store_held(exec, err);
 	if (rc == 0) {
 		*result = exec->result;
 		metric_observe_us(&EXEC_SECONDS, result->duration_ms * 1000);

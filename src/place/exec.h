@@ -29,6 +29,7 @@
 #include "place/shell/shell.h"
 #include "record/kinds.h"
 #include "runlog/runlog.h"
+#include "secret/mask.h"
 
 #define PLACE_KEY_SIZE 32
 
@@ -182,6 +183,8 @@ struct exec_spec {
 	 * it with the exec and gives it back (struct held_exec). NULL: nothing.
 	 */
 	const char *note;
+	/* What its output must not show (secret/mask.h); NULL: nothing. Adopting needs it again. */
+	struct mask *mask;
 };
 
 struct exec_result {

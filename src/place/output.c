@@ -1,6 +1,7 @@
 /*
  * What comes on an exec's stream: output into its log, acknowledged afterwards, until the exit.
  */
+#include <assert.h>
 #include <poll.h>
 #include <string.h>
 #include "base/log.h"
@@ -44,8 +45,8 @@ static int wait_for_room(struct exec *exec, const struct error *why, bool *told,
 	return 0;
 }
 
-int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
-	       struct error *err)
+static int append(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
+		  struct error *err)
 {
 	static const enum runlog_stream streams[] = {
 		[WIRE_STDOUT] = RUNLOG_STDOUT,
@@ -65,6 +66,27 @@ int exec_store(struct exec *exec, enum wire_channel channel, const void *data, s
 	return 0;
 }
 
+static int append_masked(void *arg, unsigned channel, const void *data, size_t len,
+			 struct error *err)
+{
+	return append(arg, (enum wire_channel)channel, data, len, err);
+}
+
+int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
+	       struct error *err)
+{
+	static_assert(MASK_CHANNELS == (int)WIRE_CHANNELS, "every channel is masked");
+	if (!exec->flow)
+		return append(exec, channel, data, len, err);
+	return mask_flow_take(exec->flow, channel, data, len, boottime_ms(), append_masked, exec,
+			      err);
+}
+
+int exec_store_held(struct exec *exec, struct error *err)
+{
+	return exec->flow ? mask_flow_flush(exec->flow, append_masked, exec, err) : 0;
+}
+
 /* What only memory has the relay must keep. False when that stays so. */
 static bool settle(struct exec *exec)
 {
@@ -80,13 +102,14 @@ static bool settle(struct exec *exec)
 static void acknowledge(struct exec *exec)
 {
 	_cleanup_error_ struct error err = { 0 };
+	/* What the mask holds back, or would need again, only the relay has. */
+	uint64_t stored = exec->flow ? mask_flow_acked(exec->flow) : exec->taken;
 
 	if (!settle(exec))
 		return;
 	/* Whatever kept it from being said, a new attachment says it all again, and gives credit.
 	 */
-	if (SAY_GUARDED("channel.ack",
-			stream_acknowledge(exec->stream, exec->taken, exec->owed, &err),
+	if (SAY_GUARDED("channel.ack", stream_acknowledge(exec->stream, stored, exec->owed, &err),
 			&err) < 0) {
 		log_debug("exec %s: %s", exec->id, err.message);
 		link_close(stream_link(exec->stream));
@@ -123,7 +146,14 @@ int exec_store_hole(struct exec *exec, uint64_t len, struct error *err)
 	_cleanup_free_ char *note =
 		xasprintf("\n[%llu bytes of output were lost]\n", (unsigned long long)len);
 	_cleanup_buf_ struct buf hole = { 0 };
+	uint64_t known = MIN_OF(len, exec->known - MIN_OF(exec->known, exec->taken));
 
+	if (exec_store_held(exec, err) < 0)
+		return -1;
+	if (exec->flow)
+		mask_flow_skip(exec->flow, len);
+	exec->taken += known;
+	len -= known;
 	buf_append(&hole, note, (size_t)MIN_OF((uint64_t)strlen(note), len));
 	while (len > 0) {
 		size_t n = (size_t)MIN_OF(len, (uint64_t)PORTION);
@@ -135,8 +165,7 @@ int exec_store_hole(struct exec *exec, uint64_t len, struct error *err)
 			memset(hole.data + old, 0, n - old);
 			hole.len = n;
 		}
-		if (exec_store(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) <
-		    0)
+		if (append(exec, exec->terminal ? WIRE_PTY : WIRE_STDOUT, hole.data, n, err) < 0)
 			return -1;
 		len -= n;
 		exec->taken += n;

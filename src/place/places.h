@@ -114,9 +114,11 @@ struct exec {
 	bool waited; /* under the lock of all places */
 
 	/* Of the thread that starts or waits. */
-	uint64_t taken;   /* offset of the next byte of output */
-	int64_t acked_ms; /* when the relay was last told what is stored */
-	uint32_t owed;    /* credit to give back */
+	uint64_t taken;         /* offset of the next byte of output */
+	int64_t acked_ms;       /* when the relay was last told what is stored */
+	uint32_t owed;          /* credit to give back */
+	struct mask_flow *flow; /* masks the output; NULL: nothing to mask */
+	uint64_t known;         /* output before it is in the log; only `flow` reads it again */
 	uint64_t channel_end[WIRE_CHANNELS];
 	struct item *backlog; /* what came with the answer to the start */
 	struct exec_result result;
@@ -207,6 +209,8 @@ bool exec_is_detached(struct exec *exec);
 /* Into the log, waiting while the disk is full. -1: the server is going. */
 int exec_store(struct exec *exec, enum wire_channel channel, const void *data, size_t len,
 	       struct error *err);
+/* What the mask holds back goes into the log as it is. -1: the server is going. */
+int exec_store_held(struct exec *exec, struct error *err);
 /* Lost output leaves a hole of its own size in the log, so that offsets stay what they are. */
 #define EXEC_LOST_MAX ((uint64_t)1 << 30)
 int exec_store_hole(struct exec *exec, uint64_t len, struct error *err);
