@@ -1,4 +1,5 @@
 #include "execs.h"
+#include <fcntl.h>
 
 static void fill(unsigned char *data, size_t len, unsigned seed)
 {
@@ -328,9 +329,61 @@ static void a_terminal_is_one(void **state)
 	assert_non_null(strstr(buf_str(&out), "got word"));
 }
 
+static struct mask *mask_for(const char *value)
+{
+	_cleanup_secret_ struct secret_text text = { 0 };
+
+	secret_text_set(&text, value, strlen(value));
+	return mask_new(&text, 1);
+}
+
+static void values_that_a_command_prints_are_masked_in_its_log(void **state)
+{
+	struct execs *t = *state;
+	_cleanup_mask_ struct mask *mask = mask_for("open-sesame");
+	struct going g;
+
+	prepare(t, &g,
+		SHELL_COMMAND("printf 'a open-'; printf 'sesame b'; printf open-sesame >&2;"
+			      " printf 'b3Blbi1zZXNhbWU= op'"));
+	g.spec.mask = mask;
+	run(t, &g);
+	expect_output(t, &g, RUNLOG_STDOUT, "a *********** b**************U= op");
+	expect_output(t, &g, RUNLOG_STDERR, "***********");
+}
+
+static void a_server_that_takes_a_command_up_masks_on(void **state)
+{
+	struct execs *t = *state;
+	_cleanup_mask_ struct mask *mask = mask_for("open-sesame");
+	struct going g;
+
+	prepare(t, &g,
+		SHELL_COMMAND("printf 'a open'; while ! [ -e go ]; do sleep 0.01; done;"
+			      " printf -- '-sesame b'"));
+	g.spec.mask = mask;
+	start_in_thread(t, &g);
+	/* Longer than a value is held back. */
+	wait_until(runlog_size(t->logs, g.id) == 6);
+	places_detach(t->places);
+	pthread_join(g.thread, NULL);
+	assert_int_equal(g.err.code, ERR_UNAVAILABLE);
+	error_clear(&g.err);
+	places_free(t->places);
+	server_starts(t);
+	open_place(t, PLACE, GENERATION);
+	adopt(t, &g);
+	close(openat(t->dir->fd, "go", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	wait_in_thread(&g);
+	assert_int_equal(g.rc, 0);
+	expect_output(t, &g, RUNLOG_STDOUT, "a open******* b");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		with_execs(values_that_a_command_prints_are_masked_in_its_log),
+		with_execs(a_server_that_takes_a_command_up_masks_on),
 		with_execs(a_command_runs_and_tells_how_it_ended),
 		with_execs(a_command_that_dies_by_a_signal_says_which),
 		with_execs(binary_output_of_both_streams_is_kept_byte_for_byte),
