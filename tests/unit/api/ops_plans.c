@@ -44,7 +44,8 @@ static bool reads_all_of_a_large_table(const char *step)
 
 static void check_plan(sqlite3 *db, const struct sql *sql)
 {
-	_cleanup_free_ char *text = xasprintf("EXPLAIN QUERY PLAN %s", sql->text);
+	_cleanup_free_ char *plain = sql_written(sql);
+	_cleanup_free_ char *text = xasprintf("EXPLAIN QUERY PLAN %s", plain);
 	sqlite3_stmt *stmt = NULL;
 
 	if (sqlite3_prepare_v2(db, text, -1, &stmt, NULL) != SQLITE_OK)

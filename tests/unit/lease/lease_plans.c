@@ -43,7 +43,8 @@ SQL(PLANS_LEASE_COPY,
 
 static int64_t scanned(sqlite3 *db, const struct sql *sql, char *table, size_t size)
 {
-	_cleanup_free_ char *text = xasprintf("EXPLAIN QUERY PLAN %s", sql->text);
+	_cleanup_free_ char *plain = sql_written(sql);
+	_cleanup_free_ char *text = xasprintf("EXPLAIN QUERY PLAN %s", plain);
 	sqlite3_stmt *stmt = NULL;
 	int64_t scans = 0;
 

@@ -299,7 +299,8 @@ static void no_statement_of_events_reads_a_whole_table(void **state)
 		    !str_starts(sql->name, "RUN_AGENT_BUSY"))
 			continue;
 
-		_cleanup_free_ char *text = xasprintf("EXPLAIN QUERY PLAN %s", sql->text);
+		_cleanup_free_ char *plain = sql_written(sql);
+		_cleanup_free_ char *text = xasprintf("EXPLAIN QUERY PLAN %s", plain);
 
 		seen++;
 		if (sqlite3_prepare_v2(db, text, -1, &stmt, NULL) != SQLITE_OK)
